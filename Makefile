@@ -1,0 +1,43 @@
+# Every target sets itself up: it needs git, make and Python >= 3.11, nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CORES ?= 2
+
+.PHONY: demo test test-long lint clean
+.DEFAULT_GOAL := help
+
+help:  ## say what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "jaxdyn needs Python >= 3.11; set PYTHON=... to one"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.core  ## a robot, its poses and gradients, in a minute
+	@$(BIN)/python examples/00_demo.py
+
+test: $(VENV)/.test  ## the default test suite
+	@$(BIN)/python -m pytest -n $(CORES) --dist loadfile
+
+test-long: $(VENV)/.test  ## every test, long sweeps included
+	@$(BIN)/python -m pytest -n $(CORES) --dist worksteal --long
+
+lint: $(VENV)/.dev  ## style and types
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+clean:  ## remove what the targets made
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache

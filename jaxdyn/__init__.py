@@ -1,0 +1,35 @@
+"""jaxdyn: differentiable rigid-multibody dynamics on JAX.
+
+Pure functions over a model that is a pytree: everything works under `jax.jit`, `jax.vmap` and `jax.grad`,
+with respect to the state and to every number of the model. Importing changes no configuration.
+
+    >>> import jax, jaxdyn
+    >>> model = jaxdyn.load("arm7")
+    >>> q = jaxdyn.random_configuration(model, jax.random.key(0))
+    >>> jaxdyn.forward_kinematics(model, q).position.shape
+    (7, 3)
+"""
+
+from jaxdyn import io as io
+from jaxdyn import joints as joints
+from jaxdyn import model as model
+from jaxdyn import spatial as spatial
+from jaxdyn._checks import ModelError as ModelError
+from jaxdyn._checks import ModelWarning as ModelWarning
+from jaxdyn._version import __version__ as __version__
+from jaxdyn.algorithms import Poses as Poses
+from jaxdyn.algorithms import forward_kinematics as forward_kinematics
+from jaxdyn.algorithms import frame_pose as frame_pose
+from jaxdyn.algorithms import frame_poses as frame_poses
+from jaxdyn.io import load as load
+from jaxdyn.io import save as save
+from jaxdyn.model import Model as Model
+from jaxdyn.model import ModelBuilder as ModelBuilder
+from jaxdyn.model import difference as difference
+from jaxdyn.model import inertial_parameters as inertial_parameters
+from jaxdyn.model import integrate as integrate
+from jaxdyn.model import lock_joints as lock_joints
+from jaxdyn.model import neutral as neutral
+from jaxdyn.model import random_configuration as random_configuration
+from jaxdyn.model import subtree as subtree
+from jaxdyn.model import with_inertial_parameters as with_inertial_parameters

@@ -1,0 +1,91 @@
+"""Physical consistency of inertias and joints: what a loader warns of and `jaxdyn check` reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxdyn.joints import JointParameters, Mimic
+from jaxdyn.model.topology import Topology
+from jaxdyn.spatial import RigidInertia, Transform, Vec3
+
+if TYPE_CHECKING:
+    from jaxdyn.model.model import Model
+
+# Files print few digits: a thin plate, for which the triangle inequality is an equality, may seem to
+# break it by a rounding error of that size.
+TRIANGLE_SLACK = 1e-5
+
+
+def inertia_problems(mass: float, inertia: np.ndarray) -> Iterator[str]:
+    """Yield what is wrong with a mass and a rotational inertia (3, 3) about the centre of mass.
+
+    A real body's inertia is positive definite and its principal moments obey the triangle inequality
+    I1 + I2 >= I3. Without mass and inertia there is no body, and nothing to say.
+    """
+    if mass == 0 and not np.any(inertia):
+        return
+    moments = np.linalg.eigvalsh(inertia)
+    numbers = f"principal moments {', '.join(f'{m:.4g}' for m in moments)} kg m^2, mass {mass:.4g} kg"
+    if mass == 0:
+        yield f"has rotational inertia but no mass ({numbers})"
+    if moments[0] <= 1e-12 * moments[2]:
+        yield f"inertia is not positive definite ({numbers})"
+    elif moments[0] + moments[1] < moments[2] * (1 - TRIANGLE_SLACK):
+        yield f"inertia breaks the triangle inequality ({numbers})"
+
+
+def massless_joints(topology: Topology, numbers: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """Return (body, message) for every joint that moves no inertia, so that the mass matrix is singular.
+
+    A joint is one if its own block D = S* I S + armature of the mass matrix is singular both with all
+    joints at zero and with all joints turned.
+    """
+    at_zero, turned = (_least_inertias(topology, numbers, angle) for angle in (0.0, 0.7))
+    singular = [max(a[1], b[1]) <= 1e-14 for a, b in zip(at_zero, turned, strict=True)]
+    for i, leader in enumerate(topology.followed):
+        if leader >= 0 and not singular[i]:
+            singular[leader] = False  # it moves what its followers move
+    return [
+        (i, f"joint {topology.joint_names[i]!r} moves no inertia: forward dynamics needs armature on it, or lock it")
+        for i, joint in enumerate(topology.joints)
+        if singular[i] and not isinstance(joint, Mimic)
+    ]
+
+
+def joint_inertias(model: Model) -> list[float]:
+    """Return for each joint the least inertia it moves (kg or kg m^2), with all joints at zero."""
+    names = ("inertia", "placement", "axis", "axis2", "pitch", "joint_parameters", "armature")
+    numbers = {name: np.asarray(getattr(model, name), np.float64) for name in names}
+    return [least for least, _ in _least_inertias(model.topology, numbers, 0.0)]
+
+
+def _least_inertias(topology: Topology, numbers: Mapping[str, Any], at: float) -> list[tuple[float, float]]:
+    """Return for each joint the least eigenvalue of D, and its ratio to the size of the inertia it carries."""
+    composite = [RigidInertia.from_parameters(pi) for pi in numbers["inertia"]]
+    least = [(0.0, 0.0)] * topology.nbodies
+    for i in reversed(range(topology.nbodies)):
+        joint, parent = topology.joints[i], topology.parents[i]
+        own = joint.inner if isinstance(joint, Mimic) else joint
+        parameters = JointParameters(
+            axis=Vec3.from_array(numbers["axis"][i]),
+            axis2=Vec3.from_array(numbers["axis2"][i]),
+            pitch=numbers["pitch"][i],
+            custom=tuple(numbers["joint_parameters"][i]),
+        )
+        q = own.integrate(tuple(np.float64(x) for x in own.neutral()), (np.float64(at),) * own.nv)
+        I = composite[i]
+        S = own.subspace(parameters, q)
+        D = np.array([[float((I @ b).dot(a)) for b in S] for a in S])
+        if not isinstance(joint, Mimic):
+            start = topology.qd_start[i]
+            D = D + np.diag(numbers["armature"][start : start + joint.nv])
+        smallest = float(np.linalg.eigvalsh(D)[0])
+        size = max(float(I.m), float(I.J.trace), float(np.max(D)))
+        least[i] = (smallest, smallest / size if size > 0 else 0.0)
+        if parent >= 0:
+            X = Transform.from_pose(numbers["placement"][i]) @ own.transform(parameters, q)
+            composite[parent] = composite[parent] + I.transform(X)
+    return least

@@ -1,0 +1,115 @@
+"""Rigid-body inertia (ten numbers) and articulated-body inertia (a symmetric 6x6 in three blocks)."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from jaxdyn._numerics import Scalar
+from jaxdyn.spatial.components import Components, components, stack
+from jaxdyn.spatial.linear import Mat3, Sym3, Vec3, cross_rows, outer, skew, symmetric_outer
+from jaxdyn.spatial.transform import Transform
+from jaxdyn.spatial.vectors import Force, Motion
+
+
+@components
+class RigidInertia(Components):
+    r"""The inertia of a rigid body about the origin of its frame.
+
+    .. math:: M = \begin{pmatrix} J & \tilde h \\ -\tilde h & m \end{pmatrix}, \quad h = m c
+    """
+
+    m: Scalar
+    """Mass."""
+    h: Vec3
+    """First moment, mass times the vector from the origin to the centre of mass."""
+    J: Sym3
+    """Rotational inertia about the origin."""
+
+    @classmethod
+    def from_parameters(cls, pi: Any) -> Self:
+        """Read an array (..., 10): m, m c, Ixx, Ixy, Iyy, Ixz, Iyz, Izz, about the origin."""
+        m, hx, hy, hz, xx, xy, yy, xz, yz, zz = (pi[..., i] for i in range(10))
+        return cls(m, Vec3(hx, hy, hz), Sym3(xx, xy, xz, yy, yz, zz))
+
+    def to_parameters(self) -> Any:
+        """Return an array (..., 10): m, m c, Ixx, Ixy, Iyy, Ixz, Iyz, Izz, about the origin."""
+        J = self.J
+        return stack([self.m, *self.h, J.xx, J.xy, J.yy, J.xz, J.yz, J.zz])
+
+    @classmethod
+    def from_com(cls, mass: Scalar, com: Vec3, inertia: Sym3) -> Self:
+        """Build from mass, centre of mass and rotational inertia about the centre of mass."""
+        return cls(mass, mass * com, inertia + parallel_axis(mass, com))
+
+    def central(self) -> tuple[Scalar, Vec3, Sym3]:
+        """Return mass, centre of mass and rotational inertia about it; the mass must not be zero."""
+        com = (1 / self.m) * self.h
+        return self.m, com, self.J - parallel_axis(self.m, com)
+
+    def __matmul__(self, V: Motion) -> Force:
+        """Return the momentum M V."""
+        return Force(self.J @ V.ang + self.h.cross(V.lin), self.m * V.lin - self.h.cross(V.ang))
+
+    def rotate(self, R: Mat3) -> RigidInertia:
+        """Return the same inertia in other axes, about the same point."""
+        return RigidInertia(self.m, R @ self.h, R.congruence(self.J))
+
+    def shift(self, l: Vec3) -> RigidInertia:
+        """Return phi M phi*: the same inertia about a point that lies l before."""
+        h = self.h + self.m * l
+        # J + (h.l + l.h) 1 - (h l* + l h*) + m (l.l 1 - l l*), grouped as products with h and h + m l
+        J = self.J + Sym3.scalar(l.dot(self.h + h)) - (outer(l, self.h) + outer(h, l)).upper
+        return RigidInertia(self.m, h, J)
+
+    def transform(self, X_a_b: Transform) -> RigidInertia:
+        """Return in frame a an inertia given in frame b (congruence)."""
+        return self.rotate(X_a_b.R).shift(X_a_b.p)
+
+
+def parallel_axis(m: Scalar, c: Vec3) -> Sym3:
+    """Return the rotational inertia m (c.c 1 - c c*) of a point mass at c."""
+    return m * (Sym3.scalar(c.dot(c)) - symmetric_outer(c, c))
+
+
+@components
+class ArticulatedInertia(Components):
+    """A symmetric 6x6 matrix [[A, B], [B*, C]] that takes motions to forces."""
+
+    A: Sym3
+    B: Mat3
+    C: Sym3
+
+    @classmethod
+    def zero(cls) -> Self:
+        """Return the zero inertia, in plain numbers."""
+        return cls(Sym3.zero(), Mat3.zero(), Sym3.zero())
+
+    @classmethod
+    def from_rigid(cls, M: RigidInertia) -> Self:
+        """Return a rigid body's inertia as a 6x6."""
+        return cls(M.J, skew(M.h), Sym3.scalar(M.m))
+
+    def __matmul__(self, V: Motion) -> Force:
+        """Return the force P V."""
+        return Force(self.A @ V.ang + self.B @ V.lin, self.B.T @ V.ang + self.C @ V.lin)
+
+    def downdate(self, U: Force, s: Scalar) -> ArticulatedInertia:
+        """Return P - s U U*."""
+        a, l = s * U.ang, s * U.lin
+        return ArticulatedInertia(
+            self.A - symmetric_outer(a, U.ang), self.B - outer(a, U.lin), self.C - symmetric_outer(l, U.lin)
+        )
+
+    def rotate(self, R: Mat3) -> ArticulatedInertia:
+        """Return the same inertia in other axes, about the same point."""
+        return ArticulatedInertia(R.congruence(self.A), R @ self.B @ R.T, R.congruence(self.C))
+
+    def shift(self, l: Vec3) -> ArticulatedInertia:
+        """Return phi P phi*: B + l~ C, and A + l~ B* + (l~ B*)* + l~ C l~*."""
+        lC = cross_rows(l, self.C.full)
+        X, Y = cross_rows(l, self.B.T), cross_rows(l, lC.T)
+        return ArticulatedInertia(self.A + (X + X.T + Y).upper, self.B + lC, self.C)
+
+    def transform(self, X_a_b: Transform) -> ArticulatedInertia:
+        """Return in frame a an inertia given in frame b (congruence)."""
+        return self.rotate(X_a_b.R).shift(X_a_b.p)

@@ -1,0 +1,58 @@
+"""A strict environment: float64, no silent rank promotion; long sweeps only when asked for."""
+
+import importlib.metadata
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from jaxdyn.model.random_models import MOVING_JOINTS, random_tree
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--long", action="store_true", help="run the long sweeps too")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--long"):
+        return
+    skip = pytest.mark.skip(reason="a long sweep; `make test-long` runs it")
+    for item in items:
+        if "long" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def robot_data() -> Path:
+    """Folder of the real robots in the package example-robot-data."""
+    try:
+        files = importlib.metadata.files("example-robot-data") or []
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("the package example-robot-data is not installed")
+    urdf = next(file for file in files if "/robots/" in str(file) and str(file).endswith(".urdf"))
+    path = Path(str(urdf.locate())).resolve()
+    return next(parent for parent in path.parents if parent.name == "robots")
+
+
+@pytest.fixture
+def float32():
+    """JAX's own default: 32-bit floats, for the length of one test."""
+    with jax.enable_x64(False):
+        yield jnp.float32
+
+
+@pytest.fixture(scope="session")
+def forest() -> jaxdyn.Model:
+    """Three trees, one on a floating base, with every joint type; shared, since every model compiles anew."""
+    return random_tree(13, seed=2, roots=3, floating_base=True, joints=(*MOVING_JOINTS, "mimic", "fixed"))
+
+
+@pytest.fixture(scope="session")
+def rng():
+    return np.random.default_rng(20261116)

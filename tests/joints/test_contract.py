@@ -1,0 +1,246 @@
+"""One contract, every joint type: what a type gives in closed form follows from its transform."""
+
+import math
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdyn.joints import (
+    JOINT_TYPES,
+    Joint,
+    JointParameters,
+    Mimic,
+    bias_by_autodiff,
+    combine,
+    register,
+    subspace_by_autodiff,
+)
+from jaxdyn.spatial import Transform, Vec3, axis_angle
+
+
+@dataclass(frozen=True)
+class VariableScrew(Joint):
+    """A screw whose pitch grows with the angle, given by its transform alone."""
+
+    type = "variable_screw"
+    nq = nv = 1
+    custom_parameters = ("growth",)
+
+    def transform(self, parameters, q):
+        travel = (parameters.pitch + parameters.custom[0] * q[0]) * q[0]
+        return Transform(axis_angle(parameters.axis, q[0]), travel * parameters.axis)
+
+
+TYPES = {name: joint() for name, joint in JOINT_TYPES.items()} | {"variable_screw": VariableScrew()}
+AWKWARD = (0.0, math.pi, -math.pi, 1e-9, 2.0)
+
+
+def parameters(dtype):
+    axis, axis2 = jnp.array([[1.0, 2.0, -0.5], [0.3, -1.0, 0.8]], dtype)
+    number = lambda x: jnp.array(x, dtype)
+    return JointParameters(
+        Vec3.from_array(axis).normalized(), Vec3.from_array(axis2).normalized(),
+        number(0.3), number(-0.7), number(0.2), (number(0.05),),
+    )  # fmt: skip
+
+
+def samples(joint, dtype="float64", count=8):
+    """Configurations (tuples of (count,)) and velocities: awkward ones first, then random ones."""
+    rng = np.random.default_rng(3)
+    reads = joint.nq if joint.reads is None else joint.reads
+    u = tuple(jnp.array(rng.random((joint.nq, count)), dtype))
+    free = tuple(jnp.full(count, jnp.inf, dtype) for _ in range(joint.nq))
+    q = np.zeros((reads, count))
+    q[: joint.nq] = np.reshape(joint.random(u, tuple(-x for x in free), free), (joint.nq, count))
+    if joint.type in ("spherical", "free"):
+        q[:4, 0] = (1, 0, 0, 0)
+        q[:4, 1] = (0, 1, 0, 0)
+    elif reads:
+        q[:, : len(AWKWARD)] = AWKWARD
+    columns = joint.nv if joint.reads is None else joint.reads
+    qd = rng.uniform(-0.9, 0.9, (columns, count))
+    qd[:, 0] = 0.0
+    as_tuple = lambda rows: tuple(jnp.array(row, dtype) for row in rows)
+    return as_tuple(q), as_tuple(qd)
+
+
+def each_type(where=lambda joint: True):
+    chosen = {name: joint for name, joint in TYPES.items() if where(joint)}
+    return pytest.mark.parametrize("joint", chosen.values(), ids=chosen.keys())
+
+
+def dense(motion, count=8):
+    return jnp.stack([jnp.broadcast_to(jnp.asarray(x), (count,)) for x in (*motion.ang, *motion.lin)])
+
+
+@each_type()
+def test_dimensions(joint):
+    q, qd = samples(joint)
+    P = parameters("float64")
+    assert len(joint.neutral()) == joint.nq
+    assert len(joint.subspace(P, q)) == len(qd)
+    assert len(joint.integrate(q[: joint.nq], qd[: joint.nv])) == joint.nq
+    assert len(joint.difference(q[: joint.nq], q[: joint.nq])) == joint.nv
+    assert hash(joint) == hash(type(joint)())
+    assert joint == type(joint)()
+
+
+@each_type()
+def test_transform_is_rigid_and_neutral_is_near_identity(joint):
+    P = parameters("float64")
+    q, _ = samples(joint)
+    R = np.array([[jnp.broadcast_to(jnp.asarray(x), (8,)) for x in row] for row in joint.transform(P, q).R])
+    np.testing.assert_allclose(np.einsum("ijn,kjn->nik", R, R), np.broadcast_to(np.eye(3), (8, 3, 3)), atol=1e-13)
+    np.testing.assert_allclose(np.linalg.det(np.moveaxis(R, -1, 0)), 1, atol=1e-13)
+    if not isinstance(joint, Mimic):
+        X = joint.transform(P, joint.neutral())
+        np.testing.assert_allclose(jax.tree.leaves(X), jax.tree.leaves(Transform.identity()), atol=1e-15)
+
+
+@each_type()
+def test_subspace_is_the_derivative_of_the_transform(joint):
+    P = parameters("float64")
+    q, _ = samples(joint)
+    if isinstance(joint, Mimic):  # its column belongs to the coordinate it reads
+        joint = _as_its_own(joint)
+    for closed, derived in zip(joint.subspace(P, q), subspace_by_autodiff(joint, P, q), strict=True):
+        np.testing.assert_allclose(dense(closed), dense(derived), atol=1e-12)
+
+
+@each_type()
+def test_bias_is_the_derivative_of_the_subspace(joint):
+    P = parameters("float64")
+    q, qd = samples(joint)
+    if isinstance(joint, Mimic):
+        joint = _as_its_own(joint)
+    closed, derived = joint.bias(P, q, qd), bias_by_autodiff(joint, P, q, qd)
+    np.testing.assert_allclose(dense(closed), dense(derived), atol=1e-12)
+
+
+def _as_its_own(mimic):
+    """A mimic joint as a joint of one coordinate, the one it reads."""
+
+    class Follower(Joint):
+        nq = nv = 1
+        transform = staticmethod(mimic.transform)
+        subspace = staticmethod(mimic.subspace)
+        bias = staticmethod(mimic.bias)
+
+    return Follower()
+
+
+@each_type()
+def test_integrate_and_difference_are_inverse(joint):
+    q, qd = samples(joint)
+    q, qd = q[: joint.nq], qd[: joint.nv]
+    if not joint.nq:
+        assert joint.integrate((), ()) == () == joint.difference((), ())
+        return
+    there = joint.integrate(q, qd)
+    np.testing.assert_allclose(joint.difference(q, there), jnp.stack(qd), atol=1e-12)
+    np.testing.assert_allclose(joint.difference(q, q), jnp.zeros((joint.nv, 8)), atol=1e-14)
+    back = joint.integrate(there, tuple(-x for x in qd))
+    P = parameters("float64")
+    for a, b in zip(jax.tree.leaves(joint.transform(P, back)), jax.tree.leaves(joint.transform(P, q)), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-13)
+
+
+@each_type(lambda joint: joint.nq)
+def test_integrate_follows_the_subspace(joint):
+    """To second order in time the pose moves by the twist S qd: the velocity means what it says."""
+    P = parameters("float64")
+    q, qd = samples(joint)
+    h = 1e-4
+    ahead, behind = (joint.transform(P, joint.integrate(q, tuple(s * h * x for x in qd))) for s in (1, -1))
+    step = (behind.inverse() @ ahead).log()
+    S = joint.subspace(P, q)
+    twist = dense(combine(S, qd))
+    np.testing.assert_allclose(dense(step) / (2 * h), twist, atol=1e-7)
+
+
+@each_type(lambda joint: joint.nq != joint.nv)  # those with a quaternion
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 1e-5)])
+def test_ten_thousand_steps_stay_on_the_manifold(joint, dtype, tolerance):
+    q, qd = samples(joint, dtype, 4)
+    step = lambda q, _: (joint.integrate(q, tuple(0.1 * x for x in qd)), None)
+    q = jax.lax.scan(step, q, length=10_000)[0]
+    norm = jnp.sqrt(sum(x * x for x in q[:4]))
+    assert norm.dtype == dtype
+    assert jnp.max(jnp.abs(norm - 1)) < tolerance
+
+
+@each_type()
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_derivatives_are_finite_at_awkward_points(joint, dtype):
+    P = parameters(dtype)
+    q, qd = samples(joint, dtype, 5)
+
+    def weighted(flat):  # one NaN shows in the sum
+        q, qd = tuple(flat[: len(q0)]), tuple(flat[len(q0) :])
+        own, rate = q[: joint.nq], qd[: joint.nv]
+        values = [joint.transform(P, q), joint.bias(P, q, qd), joint.integrate(own, rate), joint.difference(own, own)]
+        return sum((i + 1) * jnp.asarray(x, dtype) for i, x in enumerate(jax.tree.leaves(values)))
+
+    q0, flat = q, jnp.stack(q + qd, axis=-1) if q + qd else jnp.zeros((5, 0), dtype)
+    # A Hessian times a vector without zeros: one NaN in the Hessian shows in the product.
+    mixed = lambda x: jax.jvp(jax.grad(weighted), (x,), (1 + jnp.arange(x.size, dtype=dtype),))
+    everything = lambda x: (weighted(x), *mixed(x))
+    for x in jax.jit(jax.vmap(everything))(flat):
+        assert x.dtype == dtype
+        assert jnp.all(jnp.isfinite(x))
+
+
+@each_type(lambda joint: 0 < joint.nq == joint.nv)  # rotations have no limits
+def test_random_respects_limits(joint):
+    full = lambda x: tuple(jnp.full(1000, x) for _ in range(joint.nq))
+    u = tuple(jax.random.uniform(jax.random.key(0), (joint.nq, 1000)))
+    inside = jnp.stack(joint.random(u, full(-0.2), full(0.3)))
+    assert jnp.all((inside >= -0.2) & (inside < 0.3))
+    assert float(jnp.std(inside)) == pytest.approx(0.5 / math.sqrt(12), rel=0.1)
+    one_sided = jnp.stack(joint.random(u, full(5.0), full(jnp.inf)))
+    assert jnp.all((one_sided >= 5.0) & (one_sided < 5.0 + 2 * math.pi))
+    free = jnp.stack(joint.random(u, full(-jnp.inf), full(jnp.inf)))
+    assert jnp.all(jnp.abs(free) <= math.pi)
+    assert jnp.std(free) > 0.5
+
+
+def test_random_rotations_are_uniform():
+    """Uniform unit quaternions: mean 0, second moments 1/4, fourth moments those of the 3-sphere."""
+    joint = TYPES["spherical"]
+    u = tuple(jax.random.uniform(jax.random.key(0), (4, 40_000)))
+    q = jnp.stack(joint.random(u, u, u), axis=-1)
+    np.testing.assert_allclose(jnp.linalg.norm(q, axis=-1), 1, atol=1e-14)
+    np.testing.assert_allclose(q.mean(0), 0, atol=0.01)
+    np.testing.assert_allclose(q.T @ q / len(q), np.eye(4) / 4, atol=0.01)
+    np.testing.assert_allclose((q**4).mean(0), 3 / 24, atol=0.005)
+    np.testing.assert_allclose((q[:, 0] ** 2 * q[:, 2] ** 2).mean(), 1 / 24, atol=0.003)
+
+
+def test_continuous_difference_wraps_and_integrate_does_not():
+    joint = TYPES["continuous"]
+    (far,) = joint.integrate((jnp.array(3.0),), (jnp.array(10.0),))
+    assert far == 13.0
+    (gap,) = joint.difference((jnp.array(3.0),), (jnp.array(-3.0),))
+    assert gap == pytest.approx(2 * math.pi - 6)
+
+
+def test_register():
+    assert register(VariableScrew) is VariableScrew
+    assert JOINT_TYPES["variable_screw"] is VariableScrew
+    register(VariableScrew)  # again, as when a module is reloaded
+    with pytest.raises(ValueError, match="exists already"):
+        register(type("Other", (Joint,), {"type": "revolute"}))
+    with pytest.raises(ValueError, match="must be a name"):
+        register(type("Nameless", (Joint,), {}))
+    del JOINT_TYPES["variable_screw"]
+
+
+def test_a_type_without_transform_says_so():
+    class Empty(Joint):
+        nq = nv = 1
+
+    with pytest.raises(NotImplementedError, match="must define transform"):
+        Empty().transform(parameters("float64"), (0.0,))

@@ -1,0 +1,55 @@
+"""Real robots against Pinocchio: a handful always, all of them in the long run."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pinocchio")
+
+_spec = importlib.util.spec_from_file_location("oracle", Path(__file__).with_name("oracle.py"))
+oracle = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(oracle)
+
+HANDFUL = {
+    "panda_description/urdf/panda.urdf": False,
+    "anymal_b_simple_description/robots/anymal.urdf": True,
+    "ur_description/urdf/ur5_robot.urdf": False,
+    "double_pendulum_description/urdf/double_pendulum_continuous.urdf": False,
+    "talos_data/robots/talos_reduced.urdf": True,
+}
+
+
+def check(path, floating_base):
+    model, other = oracle.both(path, floating_base)
+    if other is None:
+        pytest.skip(f"Pinocchio does not load {path.name}")
+    worst = oracle.differences(model, other)
+    for name, difference in worst.items():
+        assert difference <= oracle.TOLERANCES.get(name, oracle.DEFAULT_TOLERANCE), (name, worst)
+    assert {"mass", "poses f64", "poses f32"} <= set(worst)
+
+
+@pytest.mark.parametrize(("path", "floating_base"), HANDFUL.items())
+def test_equals_pinocchio(robot_data, path, floating_base):
+    check(robot_data / path, floating_base)
+
+
+@pytest.mark.long
+def test_every_robot_equals_pinocchio(robot_data):
+    """All URDF files of the package, on a fixed and on a floating base."""
+    compared, worst, refused = 0, {}, []
+    for path in sorted(robot_data.rglob("*.urdf")):
+        for floating_base in (False, True):
+            model, other = oracle.both(path, floating_base)
+            if other is None:
+                refused.append(path.name)
+                continue
+            found = oracle.differences(model, other, samples=3)
+            for name, difference in found.items():
+                tolerance = oracle.TOLERANCES.get(name, oracle.DEFAULT_TOLERANCE)
+                assert difference <= tolerance, (path.name, floating_base, name, found)
+                worst[name] = max(worst.get(name, 0.0), difference)
+            compared += 1
+    print(f"\n{compared} models equal Pinocchio's; it refuses {sorted(set(refused))}; largest differences: {worst}")
+    assert compared >= 120

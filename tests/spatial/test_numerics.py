@@ -1,0 +1,79 @@
+"""The guarded functions against closed forms, limits and differences."""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdyn import _numerics
+
+X = np.array([1e-4, 0.1, 0.5, 0.999, 1.0, 1.001, 2.0, 3.0])
+STUMPFF = [partial(_numerics.stumpff, k) for k in range(4)]
+FUNCTIONS = [*STUMPFF, _numerics.cot_defect, partial(_numerics.arctan_over, 0)]
+CLOSED = [
+    np.cos,
+    lambda x: np.sin(x) / x,
+    lambda x: 2 * np.sin(x / 2) ** 2 / x**2,
+    lambda x: (x - np.sin(x)) / x**3,
+    lambda x: (1 - x / 2 / np.tan(x / 2)) / x**2,
+    lambda x: np.arctan(x) / x,
+]
+AT_ZERO = [  # value, first and second derivative in t = x^2
+    (1, -1 / 2, 1 / 12),
+    (1, -1 / 6, 1 / 60),
+    (1 / 2, -1 / 24, 1 / 360),
+    (1 / 6, -1 / 120, 1 / 2520),
+    (1 / 12, 1 / 720, 1 / 15120),
+    (1, -1 / 3, 2 / 5),
+]
+NAMES = ["cos", "sinc", "versine", "sinc_defect", "cot_defect", "arctan"]
+HAND_OVER = [1.0, 1.0, 1.0, 1.0, 4.0, 0.06]
+
+
+@pytest.mark.parametrize(("f", "closed"), list(zip(FUNCTIONS, CLOSED, strict=True)), ids=NAMES)
+def test_value(f, closed):
+    # The references themselves cancel near zero: x = 1e-4 costs them eight digits.
+    np.testing.assert_allclose(f(X**2)[1:], closed(X)[1:], rtol=2e-14)
+    np.testing.assert_allclose(f(X**2)[:1], closed(X)[:1], rtol=1e-7)
+    np.testing.assert_allclose(f(jnp.array(X**2)), f(X**2), rtol=1e-14)
+
+
+@pytest.mark.parametrize(("f", "limits"), list(zip(FUNCTIONS, AT_ZERO, strict=True)), ids=NAMES)
+def test_derivatives_at_zero_are_the_limits(f, limits):
+    got = [g(0.0) for g in (f, jax.grad(f), jax.grad(jax.grad(f)))]
+    np.testing.assert_allclose(got, limits, rtol=1e-14)
+
+
+@pytest.mark.parametrize(("f", "closed"), list(zip(FUNCTIONS, CLOSED, strict=True)), ids=NAMES)
+def test_derivative_is_that_of_the_closed_form(f, closed):
+    h = 1e-5
+    t = X[1:] ** 2
+    difference = (closed(np.sqrt(t + h)) - closed(np.sqrt(t - h))) / (2 * h)
+    np.testing.assert_allclose(jax.vmap(jax.grad(f))(jnp.array(t)), difference, atol=1e-8)
+
+
+@pytest.mark.parametrize(("f", "t"), list(zip(FUNCTIONS, HAND_OVER, strict=True)), ids=NAMES)
+def test_series_and_closed_form_meet(f, t):
+    """Value, gradient and curvature are continuous where the series hands over."""
+    for g, tolerance in ((f, 1e-15), (jax.grad(f), 1e-14), (jax.grad(jax.grad(f)), 1e-13)):
+        assert abs(g(math.nextafter(t, 0.0)) - g(t)) <= tolerance
+
+
+def test_guarded_roots_and_quotients():
+    for f in (_numerics.safe_sqrt, _numerics.safe_reciprocal, _numerics.safe_rsqrt):
+        for g in (f, jax.grad(f), jax.grad(jax.grad(f))):
+            assert g(0.0) == 0.0
+    assert _numerics.safe_sqrt(4.0) == 2.0
+    assert _numerics.safe_rsqrt(4.0) == 0.5
+    assert _numerics.safe_reciprocal(0.0, otherwise=7.0) == 7.0
+
+
+def test_wrap_angle():
+    angles = jnp.array([-np.pi, np.pi, 3.2, -3.2, 100.0])
+    wrapped = _numerics.wrap_angle(angles)
+    assert jnp.all((wrapped >= -np.pi) & (wrapped < np.pi))
+    np.testing.assert_allclose(jnp.exp(1j * wrapped), jnp.exp(1j * angles), atol=1e-13)
+    assert jax.grad(_numerics.wrap_angle)(3.2) == 1.0
