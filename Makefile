@@ -33,7 +33,11 @@ demo: $(VENV)/.core  ## a robot, its poses and gradients, in a minute
 test: $(VENV)/.test  ## the default test suite
 	@$(BIN)/python -m pytest -n $(CORES) --dist loadfile
 
-test-long: $(VENV)/.test  ## every test, long sweeps included
+$(VENV)/.robots: pyproject.toml | $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,robots]'
+	@touch $@
+
+test-long: $(VENV)/.robots  ## every test, long sweeps included
 	@$(BIN)/python -m pytest -n $(CORES) --dist worksteal --long
 
 lint: $(VENV)/.dev  ## style and types

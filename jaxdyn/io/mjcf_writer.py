@@ -20,7 +20,7 @@ import numpy as np
 from jaxdyn._checks import ModelError, ModelWarning
 from jaxdyn.joints import JOINT_TYPES
 from jaxdyn.model import Geometry, Model, ModelBuilder
-from jaxdyn.model.builder import Link
+from jaxdyn.model.links import Link
 from jaxdyn.spatial import Mat3, Quaternion, RigidInertia, Transform, Vec3
 
 TINY = 1e-15

@@ -115,7 +115,7 @@ def _check_topology(t: Topology) -> None:
 
 def _check_leaves(t: Topology, leaves: dict[str, np.ndarray]) -> None:
     n, f, nv, nq = t.nbodies, len(t.frame_names), t.nv, t.nq
-    custom = max((len(_inner(joint).custom_parameters) for joint in t.joints), default=0)
+    custom = max((len(joint.mechanism.custom_parameters) for joint in t.joints), default=0)
     shapes: dict[str, tuple[int, ...]] = {
         "placement": (n, 7), "axis": (n, 3), "axis2": (n, 3), "pitch": (n,), "ratio": (n,), "offset": (n,),
         "joint_parameters": (n, custom), "inertia": (n, 10), "frame_placement": (f, 7), "gravity": (3,),
@@ -142,10 +142,6 @@ def _geometry(shape: dict[str, Any], t: Topology) -> Geometry:
         raise ModelError(f"a shape in it is unknown: {geometry.shape!r}")
     t.find_frame(geometry.frame)
     return geometry
-
-
-def _inner(joint: Joint) -> Joint:
-    return joint.inner if isinstance(joint, Mimic) else joint
 
 
 def _joint_to_json(joint: Joint) -> dict[str, Any]:

@@ -52,6 +52,7 @@ def load_urdf(
                       outside_meshes=outside_meshes)  # fmt: skip
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused by name
 def parse_urdf(
     text: str | bytes,
     *,

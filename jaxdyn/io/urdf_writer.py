@@ -114,7 +114,7 @@ def _link(robot: Element, name: str, inertia: np.ndarray | None, shapes: dict[st
 def _joint(robot: Element, model: Model, i: int, parent: str, pose: np.ndarray) -> None:
     t = model.topology
     name, joint = t.joint_names[i], t.joints[i]
-    kind = (joint.inner if isinstance(joint, Mimic) else joint).type
+    kind = joint.mechanism.type
     if kind not in TYPES:
         raise ModelError(f"joint {name!r}: URDF has no {kind} joints; jaxdyn.save keeps every type")
     q, qd = model.q_slice(name), model.qd_slice(name)

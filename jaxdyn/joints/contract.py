@@ -52,8 +52,8 @@ class Joint:
         A screw whose pitch grows with the angle, given by its transform alone:
 
         >>> import jaxdyn
-        >>> from jaxdyn.joints import Joint, axis_angle
-        >>> from jaxdyn.spatial import Transform
+        >>> from jaxdyn.joints import Joint
+        >>> from jaxdyn.spatial import Transform, axis_angle
         >>> class Wormscrew(Joint):
         ...     type = "wormscrew"
         ...     nq = nv = 1
@@ -79,6 +79,11 @@ class Joint:
     """`random` draws a coordinate without limits from [-unbounded, unbounded)."""
     custom_parameters: ClassVar[tuple[str, ...]] = ()
     """Names of further parameters, kept in the model's leaf `joint_parameters`."""
+
+    @property
+    def mechanism(self) -> Joint:
+        """The joint whose transform moves the body: this one, or the one that a mimic joint gears."""
+        return self
 
     def transform(self, parameters: JointParameters, q: Coordinates) -> Transform:
         """Return the pose X(q) of the body in the inboard frame."""

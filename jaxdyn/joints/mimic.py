@@ -23,6 +23,10 @@ class Mimic(Joint):
     type = "mimic"
     reads = 1
 
+    @property
+    def mechanism(self) -> Joint:
+        return self.inner
+
     def _follow(self, parameters: JointParameters, q: Coordinates) -> Coordinates:
         return (parameters.ratio * q[0] + parameters.offset,)
 

@@ -1,51 +1,39 @@
-"""`ModelBuilder`: the one door through which every model comes, and where everything is validated.
+"""`ModelBuilder`: the one door through which every model comes.
 
-Loaders, bundled models and users add bodies in any order; `build` checks the tree, numbers it depth-first
-with children in the order they were added, merges fixed joints into the body that carries them (keeping
-them as named frames) and returns a `Model`. All of it happens in NumPy, in float64.
+Loaders, bundled models and users add bodies in any order; what they add is checked at once, and what they
+make together when it is built. All of it happens in NumPy, in float64.
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Self
 
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
 from jaxdyn import _checks
 from jaxdyn._checks import ModelError, ModelWarning, suggestion
-from jaxdyn.joints import JOINT_TYPES, Fixed, Joint, Mimic
+from jaxdyn.joints import Fixed, Joint, Mimic
 from jaxdyn.model import consistency
-from jaxdyn.model.geometry import SHAPES, Geometry, Shapes
+from jaxdyn.model.assembly import Problem, assemble
+from jaxdyn.model.geometry import SHAPES, Geometry
+from jaxdyn.model.links import (
+    Link,
+    coordinates,
+    inertia_about_origin,
+    joint_of,
+    limit,
+    links_of,
+    not_negative,
+    placement,
+    plain,
+    unit,
+)
 from jaxdyn.model.model import Model
-from jaxdyn.model.topology import Topology
-from jaxdyn.spatial import Quaternion, RigidInertia, Sym3, Transform, Vec3
-
-PER_JOINT = ("axis", "axis2", "pitch", "ratio", "offset")
-PER_DOF = ("armature", "damping", "friction", "v_s", "stiffness", "velocity_limit", "effort_limit")
-PER_COORDINATE = ("rest", "lower", "upper")
-
-
-@dataclass(frozen=True)
-class Link:
-    """A body as it was added, with the joint that carries it. All numbers are float64 NumPy arrays."""
-
-    name: str
-    parent: str | None
-    joint: Joint
-    joint_name: str
-    follows: str | None
-    placement: np.ndarray
-    inertia: np.ndarray
-    custom: np.ndarray
-    numbers: dict[str, np.ndarray]
-    """The fields of PER_JOINT, PER_DOF and PER_COORDINATE."""
-    line: int | None
-    is_frame: bool = False
-    """Added by `add_frame`: nothing but a name and a pose."""
 
 
 class ModelBuilder:
@@ -78,7 +66,7 @@ class ModelBuilder:
         self.gravity = _checks.numbers("gravity", gravity, (3,))
         self.links: list[Link] = []
         self.geometry: list[Geometry] = []
-        self._problems: list[tuple[str, int | None]] = []
+        self._problems: list[Problem] = []
 
     # ------------------------------------------------------------------ adding
     def add_body(
@@ -151,59 +139,31 @@ class ModelBuilder:
         """
         name = name or self._unused("body", {link.name for link in self.links})
         what = f"body {name!r}"
-        try:
-            joint = _joint_type(joint, what)
+        with self._place(line):
+            mechanism = joint_of(joint, what)
             joint_name = joint_name or self._unused("joint", {link.joint_name for link in self.links})
+            pi, m, I = inertia_about_origin(what, mass, com, inertia)
             what_joint = f"joint {joint_name!r}"
+            numbers = _joint_numbers(
+                what_joint, mechanism, axis=axis, axis2=axis2, pitch=pitch, ratio=ratio, offset=offset,
+                armature=armature, damping=damping, friction=friction, v_s=v_s, stiffness=stiffness, rest=rest,
+                lower=lower, upper=upper, velocity_limit=velocity_limit, effort_limit=effort_limit,
+            )  # fmt: skip
             if follows is not None:
-                if joint.nq != 1:
-                    raise ModelError(
-                        f"{what_joint}: only a joint with one coordinate can follow another; "
-                        f"a {joint.type} joint has {joint.nq}"
-                    )
-                joint = Mimic(joint)
-            own = joint.inner if isinstance(joint, Mimic) else joint
-            numbers = {
-                "axis": _unit(f"{what_joint}: axis", axis),
-                "axis2": _unit(f"{what_joint}: axis2", axis2),
-                "pitch": _checks.numbers(f"{what_joint}: pitch", pitch, ()),
-                "ratio": _checks.numbers(f"{what_joint}: ratio", ratio, ()),
-                "offset": _checks.numbers(f"{what_joint}: offset", offset, ()),
-                "rest": _coordinates(f"{what_joint}: rest", joint.neutral() if rest is None else rest, joint.nq),
-                "lower": _limit(f"{what_joint}: lower limit", lower, joint.nq),
-                "upper": _limit(f"{what_joint}: upper limit", upper, joint.nq),
-            }
-            if np.any(numbers["lower"] > numbers["upper"]):
-                raise ModelError(f"{what_joint}: lower limit must not lie above upper limit; got {lower} and {upper}")
-            for field, value in (("armature", armature), ("damping", damping), ("friction", friction),
-                                 ("stiffness", stiffness)):  # fmt: skip
-                numbers[field] = _not_negative(f"{what_joint}: {field}", value, joint.nv)
-            for field, value in (("velocity_limit", velocity_limit), ("effort_limit", effort_limit)):
-                numbers[field] = _limit(f"{what_joint}: {field.replace('_', ' ')}", value, joint.nv)
-                if np.any(numbers[field] < 0):
-                    raise ModelError(f"{what_joint}: {field.replace('_', ' ')} must not be negative; got {value}")
-            numbers["v_s"] = _coordinates(f"{what_joint}: v_s", v_s, joint.nv)
-            if np.any(numbers["v_s"] <= 0):
-                raise ModelError(f"{what_joint}: v_s must be positive; got {v_s}")
-            if own.type == "universal" and np.linalg.norm(np.cross(numbers["axis"], numbers["axis2"])) < 1e-6:
-                raise ModelError(
-                    f"{what_joint}: the two axes of a universal joint must not be parallel; "
-                    f"got {_plain(axis)} and {_plain(axis2)}"
-                )
+                _check_follower(what_joint, mechanism, numbers)
             link = Link(
                 name=name,
                 parent=parent,
-                joint=joint,
+                joint=mechanism if follows is None else Mimic(mechanism),
                 joint_name=joint_name,
                 follows=follows,
-                placement=_placement(what_joint, xyz, rpy, quaternion),
-                inertia=self._inertia(what, mass, com, inertia, line),
-                custom=_checks.numbers(f"{what_joint}: parameters", parameters, (len(own.custom_parameters),)),
+                placement=placement(what_joint, xyz, rpy, quaternion),
+                inertia=pi,
+                custom=_checks.numbers(f"{what_joint}: parameters", parameters, (len(mechanism.custom_parameters),)),
                 numbers=numbers,
                 line=line,
             )
-        except ModelError as error:
-            raise self._error(error.reason, line) from None
+        self._problems += [(f"{what}: {problem}", line) for problem in consistency.inertia_problems(m, I)]
         self.links.append(link)
         return self
 
@@ -239,17 +199,15 @@ class ModelBuilder:
     ) -> Self:
         """Add a shape for viewers to a body or frame; see `Geometry` for shapes and sizes."""
         what = f"geometry of {frame!r}"
-        try:
+        with self._place(line):
             if shape not in SHAPES:
                 raise ModelError(f"{what}: unknown shape {shape!r}: {suggestion(shape, SHAPES)}")
             if role not in ("visual", "collision"):
                 raise ModelError(f"{what}: role must be 'visual' or 'collision'; got {role!r}")
             sizes = _checks.numbers(f"{what}: size of a {shape}", size, (SHAPES[shape],))
-            pose = _placement(what, xyz, rpy, quaternion)
-            rgba = None if colour is None else _plain(_checks.numbers(f"{what}: colour", colour, (4,)))
-        except ModelError as error:
-            raise self._error(error.reason, line) from None
-        self.geometry.append(Geometry(frame, shape, _plain(sizes), _plain(pose), rgba, mesh, role))
+            pose = placement(what, xyz, rpy, quaternion)
+            rgba = None if colour is None else plain(_checks.numbers(f"{what}: colour", colour, (4,)))
+        self.geometry.append(Geometry(frame, shape, plain(sizes), plain(pose), rgba, mesh, role))
         return self
 
     def warn(self, message: str, line: int | None = None) -> None:
@@ -261,11 +219,7 @@ class ModelBuilder:
         """Return a builder that would build `model` again; for editing."""
         t = model.topology
         builder = cls(t.name, gravity=np.asarray(model.gravity))
-        arrays = {name: np.asarray(getattr(model, name), np.float64) for name in PER_JOINT + PER_DOF + PER_COORDINATE}
-        placement, inertia, custom, frames = (
-            np.asarray(x, np.float64)
-            for x in (model.placement, model.inertia, model.joint_parameters, model.frame_placement)
-        )
+        frames = np.asarray(model.frame_placement, np.float64)
         bodies = (*t.body_names, None)  # [-1] is the world
 
         def add_frames(on_world: bool) -> None:
@@ -274,25 +228,7 @@ class ModelBuilder:
                     builder.add_frame(name, bodies[parent], xyz=pose[4:], quaternion=pose[:4])
 
         add_frames(on_world=True)
-        for i, joint in enumerate(t.joints):
-            q, qd = model.q_slice(t.joint_names[i]), model.qd_slice(t.joint_names[i])
-            own = joint.inner if isinstance(joint, Mimic) else joint
-            numbers = {n: arrays[n][i] for n in PER_JOINT}
-            numbers |= {n: arrays[n][qd] for n in PER_DOF} | {n: arrays[n][q] for n in PER_COORDINATE}
-            builder.links.append(
-                Link(
-                    name=t.body_names[i],
-                    parent=bodies[t.parents[i]],
-                    joint=joint,
-                    joint_name=t.joint_names[i],
-                    follows=None if t.followed[i] < 0 else t.joint_names[t.followed[i]],
-                    placement=_unit_pose(placement[i]),
-                    inertia=inertia[i],
-                    custom=custom[i, : len(own.custom_parameters)],
-                    numbers=numbers,
-                    line=None,
-                )
-            )
+        builder.links += links_of(model)
         add_frames(on_world=False)
         builder.geometry = list(model.geometry)
         return builder
@@ -311,178 +247,25 @@ class ModelBuilder:
         model, problems = self.assemble()
         if strict and problems:
             reasons = "; ".join(message for message, _ in problems)
-            raise self._error(f"refused because strict=True: {reasons}", problems[0][1])
+            raise ModelError(f"refused because strict=True: {reasons}", source=self.source, line=problems[0][1])
         for message, line in problems:
-            warnings.warn(str(self._error(message, line)), ModelWarning, stacklevel=2)
+            warnings.warn(str(ModelError(message, source=self.source, line=line)), ModelWarning, stacklevel=2)
         return model
 
-    def assemble(self) -> tuple[Model, list[tuple[str, int | None]]]:
-        """Return the model and its problems, each with its line in the source, without reporting them."""
-        links = [self.links[i] for i in self._depth_first()]
+    def assemble(self) -> tuple[Model, list[Problem]]:
+        """Return the model and all that is doubtful about it, without reporting it."""
+        with self._place(None):
+            model, problems = assemble(self.name, self.gravity, self.links, self.geometry)
+        return model, self._problems + problems
 
-        # Fixed links are merged: carrier[name] = (moving body or -1, pose in it).
-        moving: list[Link] = []
-        parents: list[int] = []
-        placements: list[np.ndarray] = []
-        inertias: list[np.ndarray] = []
-        frames: list[tuple[str, int, np.ndarray]] = []
-        carrier: dict[str | None, tuple[int, Transform]] = {None: (-1, Transform.identity())}
-        for link in links:
-            body, X_body_parent = carrier[link.parent]
-            X_body_joint = X_body_parent @ Transform.from_pose(link.placement)
-            pose = (
-                _pose(X_body_joint) if link.parent is not None and not _is_identity(X_body_parent) else link.placement
-            )
-            if not isinstance(link.joint, Fixed):
-                carrier[link.name] = (len(moving), Transform.identity())
-                moving.append(link)
-                parents.append(body)
-                placements.append(pose)
-                inertias.append(link.inertia)
-                continue
-            carrier[link.name] = (body, X_body_joint)
-            frames.append((link.name, body, pose))
-            if body >= 0 and np.any(link.inertia):
-                shifted = RigidInertia.from_parameters(link.inertia).transform(X_body_joint)
-                inertias[body] = inertias[body] + shifted.to_parameters()
-
-        index = {link.joint_name: i for i, link in enumerate(moving)}
-        followed, ratio, offset = self._resolve_mimics(moving, index)
-        topology = Topology(
-            name=self.name,
-            parents=tuple(parents),
-            joints=tuple(link.joint for link in moving),
-            body_names=tuple(link.name for link in moving),
-            joint_names=tuple(link.joint_name for link in moving),
-            followed=followed,
-            frame_names=tuple(name for name, _, _ in frames),
-            frame_parents=tuple(body for _, body, _ in frames),
-        )
-        custom = max((len(link.custom) for link in moving), default=0)
-        numbers = {name: _rows([link.numbers[name] for link in moving], size)
-                   for name, size in (("axis", 3), ("axis2", 3), ("pitch", None))}  # fmt: skip
-        numbers |= {name: np.concatenate([link.numbers[name] for link in moving] or [np.zeros(0)])
-                    for name in PER_DOF + PER_COORDINATE}  # fmt: skip
-        numbers |= {
-            "ratio": ratio,
-            "offset": offset,
-            "placement": _rows(placements, 7),
-            "inertia": _rows(inertias, 10),
-            "joint_parameters": _rows([np.pad(x.custom, (0, custom - len(x.custom))) for x in moving], custom),
-            "frame_placement": _rows([pose for _, _, pose in frames], 7),
-            "gravity": self.gravity,
-        }
-        self._check_geometry(carrier)
-        problems = self._problems + [
-            (message, moving[i].line) for i, message in consistency.massless_joints(topology, numbers)
-        ]
-        leaves = {name: jnp.asarray(value, jnp.result_type(float)) for name, value in numbers.items()}
-        return Model(**leaves, topology=topology, geometry=Shapes(self.geometry)), problems
-
-    def _depth_first(self) -> list[int]:
-        """Check that the links form trees and return their order, depth-first, children as added."""
-        index: dict[str, int] = {}
-        joints: dict[str, int] = {}
-        for i, link in enumerate(self.links):
-            if link.name in index:
-                raise self._error(f"two bodies or frames are named {link.name!r}; names must be unique", link.line)
-            if link.joint_name in joints and not link.is_frame:
-                raise self._error(f"two joints are named {link.joint_name!r}; names must be unique", link.line)
-            index[link.name] = i
-            if not link.is_frame:
-                joints[link.joint_name] = i
-        children: dict[str | None, list[int]] = {}
-        for i, link in enumerate(self.links):
-            if link.parent is not None and link.parent not in index:
-                raise self._error(
-                    f"body {link.name!r} hangs on {link.parent!r}, which does not exist: "
-                    f"{suggestion(link.parent, index)}",
-                    link.line,
-                )
-            children.setdefault(link.parent, []).append(i)
-        order: list[int] = []
-        todo = list(reversed(children.get(None, [])))
-        while todo:
-            order.append(i := todo.pop())
-            todo += reversed(children.get(self.links[i].name, []))
-        if len(order) < len(self.links):
-            loop = self._find_loop(next(i for i in range(len(self.links)) if i not in set(order)), index)
-            raise self._error(
-                "bodies carry each other in a loop: " + " -> ".join(repr(n) for n in loop),
-                self.links[index[loop[0]]].line,
-            )
-        return order
-
-    def _find_loop(self, start: int, index: dict[str, int]) -> list[str]:
-        seen: list[str] = []
-        name = self.links[start].name
-        while name not in seen:
-            seen.append(name)
-            parent = self.links[index[name]].parent
-            assert parent is not None  # or it would have been reached from the world
-            name = parent
-        return [*reversed(seen[seen.index(name) :]), seen[-1]] if len(seen) > 1 else [name, name]
-
-    def _resolve_mimics(
-        self, moving: list[Link], index: dict[str, int]
-    ) -> tuple[tuple[int, ...], np.ndarray, np.ndarray]:
-        """Return for every joint the independent joint it follows (or -1), ratio and offset."""
-        followed = [-1] * len(moving)
-        ratio, offset = (np.array([link.numbers[n] for link in moving]) for n in ("ratio", "offset"))
-        for i, link in enumerate(moving):
-            if link.follows is None:
-                continue
-            a, b, at, seen = 1.0, 0.0, link, [link.joint_name]
-            while at.follows is not None:
-                a, b = a * float(at.numbers["ratio"]), b + a * float(at.numbers["offset"])
-                if at.follows not in index:
-                    raise self._error(
-                        f"joint {at.joint_name!r} mimics {at.follows!r}, which is not a moving joint: "
-                        f"{suggestion(at.follows, index)}",
-                        link.line,
-                    )
-                at = moving[index[at.follows]]
-                if at.joint_name in seen:
-                    raise self._error(
-                        f"joints mimic each other in a loop: {' -> '.join([*seen, at.joint_name])}", link.line
-                    )
-                seen.append(at.joint_name)
-            if at.joint.nq != 1:
-                raise self._error(
-                    f"joint {link.joint_name!r} mimics {at.joint_name!r}, a {at.joint.type} joint with "
-                    f"{at.joint.nq} coordinates; only a joint with one can be followed",
-                    link.line,
-                )
-            followed[i], ratio[i], offset[i] = index[at.joint_name], a, b
-        return tuple(followed), ratio, offset
-
-    def _inertia(self, what: str, mass: Any, com: Any, inertia: Any, line: int | None) -> np.ndarray:
-        """Return the ten parameters about the body's origin; note an inertia that no real body can have."""
-        m = float(_checks.numbers(f"{what}: mass", mass, ()))
-        if m < 0:
-            raise ModelError(f"{what}: mass must not be negative; got {m}")
-        c = Vec3.from_array(_checks.numbers(f"{what}: com", com, (3,)))
-        shape = np.shape(inertia)
-        if shape == (3, 3):
-            I = _checks.numbers(f"{what}: inertia", inertia, (3, 3))
-            if not np.allclose(I, I.T, rtol=1e-9, atol=1e-12 * np.abs(I).max()):
-                raise ModelError(f"{what}: inertia must be symmetric; got {_plain(I)}")
-        else:
-            I = np.diag(_checks.numbers(f"{what}: inertia (3 x 3, or 3 principal moments)", inertia, (3,)))
-        self._problems += [(f"{what}: {problem}", line) for problem in consistency.inertia_problems(m, I)]
-        return RigidInertia.from_com(m, c, Sym3.from_array(I)).to_parameters()
-
-    def _check_geometry(self, carrier: dict[str | None, Any]) -> None:
-        for geometry in self.geometry:
-            if geometry.frame not in carrier:
-                raise self._error(
-                    f"geometry hangs on {geometry.frame!r}, which does not exist: "
-                    f"{suggestion(geometry.frame, [n for n in carrier if n])}",
-                    None,
-                )
-
-    def _error(self, reason: str, line: int | None) -> ModelError:
-        return ModelError(reason, source=self.source, line=line)
+    @contextmanager
+    def _place(self, line: int | None) -> Iterator[None]:
+        """Add the source, and the line if it is not known, to errors from within."""
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused by name
+                yield
+        except ModelError as error:
+            raise ModelError(error.reason, source=self.source, line=error.line or line) from None
 
     def _unused(self, kind: str, taken: set[str]) -> str:
         number = sum(not link.is_frame for link in self.links)
@@ -491,86 +274,39 @@ class ModelBuilder:
         return f"{kind}_{number}"
 
 
-def _joint_type(joint: Joint | str, what: str) -> Joint:
-    if isinstance(joint, str):
-        if joint not in JOINT_TYPES or joint == "mimic":
-            known = [name for name in JOINT_TYPES if name != "mimic"]
-            raise ModelError(f"{what}: unknown joint type {joint!r}: {suggestion(joint, known)}")
-        return JOINT_TYPES[joint]()
-    if not isinstance(joint, Joint):
+def _joint_numbers(what: str, joint: Joint, **given: Any) -> dict[str, np.ndarray]:
+    """Check the numbers of a joint and return them by name."""
+    numbers = {name: unit(f"{what}: {name}", given[name]) for name in ("axis", "axis2")}
+    numbers |= {name: _checks.numbers(f"{what}: {name}", given[name], ()) for name in ("pitch", "ratio", "offset")}
+    for name in ("armature", "damping", "friction", "stiffness"):
+        numbers[name] = not_negative(f"{what}: {name}", given[name], joint.nv)
+    for name in ("velocity_limit", "effort_limit"):
+        numbers[name] = limit(f"{what}: {name.replace('_', ' ')}", given[name], joint.nv)
+        if np.any(numbers[name] < 0):
+            raise ModelError(f"{what}: {name.replace('_', ' ')} must not be negative; got {given[name]}")
+    for name in ("lower", "upper"):
+        numbers[name] = limit(f"{what}: {name} limit", given[name], joint.nq)
+    if np.any(numbers["lower"] > numbers["upper"]):
         raise ModelError(
-            f"{what}: joint must be a name such as 'revolute' or an instance of jaxdyn.joints.Joint; got {joint!r}"
+            f"{what}: lower limit must not lie above upper limit; got {given['lower']} and {given['upper']}"
         )
-    return joint
+    rest = joint.neutral() if given["rest"] is None else given["rest"]
+    numbers["rest"] = coordinates(f"{what}: rest", rest, joint.nq)
+    numbers["v_s"] = coordinates(f"{what}: v_s", given["v_s"], joint.nv)
+    if np.any(numbers["v_s"] <= 0):
+        raise ModelError(f"{what}: v_s must be positive; got {given['v_s']}")
+    if joint.type == "universal" and np.linalg.norm(np.cross(numbers["axis"], numbers["axis2"])) < 1e-6:
+        raise ModelError(
+            f"{what}: the two axes of a universal joint must not be parallel; "
+            f"got {plain(given['axis'])} and {plain(given['axis2'])}"
+        )
+    return numbers
 
 
-def _unit(what: str, axis: Any) -> np.ndarray:
-    vector = _checks.numbers(what, axis, (3,))
-    length = np.linalg.norm(vector)
-    if length < 1e-12:
-        raise ModelError(f"{what} must not be zero; got {_plain(vector)}")
-    return vector if abs(length - 1) < 1e-15 else vector / length
-
-
-def _placement(what: str, xyz: Any, rpy: Any, quaternion: Any) -> np.ndarray:
-    """Return quaternion and position, (7,)."""
-    if rpy is not None and quaternion is not None:
-        raise ModelError(f"{what}: give rpy or quaternion, not both")
-    position = _checks.numbers(f"{what}: xyz", xyz, (3,))
-    if quaternion is not None:
-        q = _checks.numbers(f"{what}: quaternion (w, x, y, z)", quaternion, (4,))
-        if np.linalg.norm(q) < 1e-12:
-            raise ModelError(f"{what}: quaternion must not be zero; got {_plain(q)}")
-    elif rpy is not None:
-        q = Quaternion.from_rpy(*_checks.numbers(f"{what}: rpy", rpy, (3,))).to_array()
-    else:
-        q = np.array([1.0, 0.0, 0.0, 0.0])
-    return _unit_pose(np.concatenate([q, position]))
-
-
-def _unit_pose(pose: np.ndarray) -> np.ndarray:
-    length = np.linalg.norm(pose[:4])
-    return pose if abs(length - 1) < 1e-15 else np.concatenate([pose[:4] / length, pose[4:]])
-
-
-def _pose(X: Transform) -> np.ndarray:
-    return np.asarray(X.to_pose(), np.float64)
-
-
-def _is_identity(X: Transform) -> bool:
-    return Transform.identity() == X
-
-
-def _coordinates(what: str, value: Any, count: int) -> np.ndarray:
-    """Return one number per coordinate, from as many or from a single one."""
-    shape = np.shape(value)
-    return np.broadcast_to(_checks.numbers(what, value, (count,) if shape else ()), (count,)).copy()
-
-
-def _not_negative(what: str, value: Any, count: int) -> np.ndarray:
-    array = _coordinates(what, value, count)
-    if np.any(array < 0):
-        raise ModelError(f"{what} must not be negative; got {_plain(array)}")
-    return array
-
-
-def _limit(what: str, value: Any, count: int) -> np.ndarray:
-    """As `_coordinates`, but infinite values mean that there is no limit."""
-    try:
-        array = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        raise ModelError(f"{what} must be a number or {count} numbers; got {value!r}") from None
-    finite = np.where(np.isinf(array), 0.0, array)
-    _coordinates(what, finite, count)
-    return np.broadcast_to(array, (count,)).copy()
-
-
-def _rows(rows: list[np.ndarray], size: int | None) -> np.ndarray:
-    """Stack rows, also if there are none."""
-    if rows:
-        return np.stack(rows)
-    return np.zeros(0 if size is None else (0, size))
-
-
-def _plain(array: Any) -> tuple[Any, ...]:
-    return tuple(np.asarray(array, np.float64).tolist())
+def _check_follower(what: str, joint: Joint, numbers: dict[str, np.ndarray]) -> None:
+    if joint.nq != 1:
+        raise ModelError(
+            f"{what}: only a joint with one coordinate can follow another; a {joint.type} joint has {joint.nq}"
+        )
+    if np.any(numbers["stiffness"]):
+        raise ModelError(f"{what}: a mimic joint has no spring of its own; give it to the joint it follows")

@@ -43,8 +43,10 @@ def massless_joints(topology: Topology, numbers: Mapping[str, Any]) -> list[tupl
     A joint is one if its own block D = S* I S + armature of the mass matrix is singular both with all
     joints at zero and with all joints turned.
     """
-    at_zero, turned = (_least_inertias(topology, numbers, angle) for angle in (0.0, 0.7))
-    singular = [max(a[1], b[1]) <= 1e-14 for a, b in zip(at_zero, turned, strict=True)]
+    singular = [ratio <= 1e-14 for _, ratio in _least_inertias(topology, numbers, 0.0)]
+    if any(singular):  # a mass may lie on an axis by chance: look again with all joints turned
+        turned = _least_inertias(topology, numbers, 0.7)
+        singular = [was and ratio <= 1e-14 for was, (_, ratio) in zip(singular, turned, strict=True)]
     for i, leader in enumerate(topology.followed):
         if leader >= 0 and not singular[i]:
             singular[leader] = False  # it moves what its followers move
@@ -68,7 +70,7 @@ def _least_inertias(topology: Topology, numbers: Mapping[str, Any], at: float) -
     least = [(0.0, 0.0)] * topology.nbodies
     for i in reversed(range(topology.nbodies)):
         joint, parent = topology.joints[i], topology.parents[i]
-        own = joint.inner if isinstance(joint, Mimic) else joint
+        own = joint.mechanism
         parameters = JointParameters(
             axis=Vec3.from_array(numbers["axis"][i]),
             axis2=Vec3.from_array(numbers["axis2"][i]),

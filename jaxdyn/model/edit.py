@@ -10,10 +10,11 @@ import numpy as np
 
 from jaxdyn import _checks
 from jaxdyn._checks import ModelError
-from jaxdyn.joints import Fixed, JointParameters, Mimic
-from jaxdyn.model.builder import Link, ModelBuilder
+from jaxdyn.joints import Fixed, Mimic
+from jaxdyn.model.builder import ModelBuilder
+from jaxdyn.model.links import Link
 from jaxdyn.model.model import Model
-from jaxdyn.spatial import Transform, Vec3
+from jaxdyn.spatial import Transform
 
 
 def lock_joints(model: Model, positions: Mapping[str, Any]) -> Model:
@@ -109,10 +110,5 @@ def _build_in(builder: ModelBuilder, model: Model) -> Model:
 
 def _weld(link: Link, q: tuple[Any, ...]) -> Link:
     """Return the link with its joint fixed at q."""
-    joint = link.joint.inner if isinstance(link.joint, Mimic) else link.joint
-    axis, axis2 = (Vec3.from_array(link.numbers[name]) for name in ("axis", "axis2"))
-    parameters = JointParameters(
-        axis.normalized(), axis2.normalized(), link.numbers["pitch"], custom=tuple(link.custom)
-    )
-    X = Transform.from_pose(link.placement) @ joint.transform(parameters, q)
+    X = Transform.from_pose(link.placement) @ link.joint.mechanism.transform(link.joint_parameters, q)
     return replace(link, joint=Fixed(), follows=None, placement=np.asarray(X.to_pose(), np.float64))

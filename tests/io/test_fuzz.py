@@ -12,7 +12,7 @@ from jaxdyn.io import parse_urdf, to_urdf
 
 SECONDS = 2.0
 ALPHABET = ["<", ">", "/", '"', "=", "&", " ", "0", "-", "nan", "inf", "1e999", "1,5", "\0", "\n", "é", "<a>", "]]>",
-            "<!--", "<!DOCTYPE r>", "&lt;", "name", "link", 'type="fixed"', "-1", "1e-320", "9" * 400]  # fmt: skip
+            "<!--", "<!DOCTYPE r>", "&lt;", "name", "link", 'type="fixed"', "-1", "1e-320", "9" * 400, "1e160", "-1e300", "1e-160"]  # fmt: skip
 
 
 def seeds():

@@ -93,6 +93,16 @@ def test_mimic_of_a_mimic_is_resolved():
     np.testing.assert_allclose(model.offset[2:], (0.1, -3.0 * 0.1 + 0.5))
 
 
+def test_what_resists_a_follower_resists_its_leader():
+    """tau = G* tau_tree: armature and damping come with the square of the ratio, friction with its size."""
+    builder = two_links()
+    resists = {"armature": 0.1, "damping": 0.2, "friction": 0.3}
+    builder.add_body("c", "b", follows="joint_1", ratio=-2.0, **resists, **SOLID)
+    model = builder.build(strict=True)
+    for name, factor in (("armature", 4), ("damping", 4), ("friction", 2)):
+        np.testing.assert_allclose(getattr(model, name), [0, factor * resists[name]])
+
+
 REFUSED = {
     "duplicate body": (lambda b: b.add_body("a"), "two bodies or frames are named 'a'"),
     "duplicate joint": (lambda b: b.add_body("c", joint_name="joint_0"), "two joints are named 'joint_0'"),
@@ -126,6 +136,12 @@ REFUSED = {
         "a spherical joint with 4 coordinates",
     ),
     "a ball that mimics": (lambda b: b.add_body("c", joint="spherical", follows="joint_0"), "only a joint with one"),
+    "a spring that mimics": (
+        lambda b: b.add_body("c", "b", follows="joint_0", stiffness=1.0), "a mimic joint has no spring of its own",
+    ),
+    "too large": (lambda b: b.add_body("c", mass=1e200, com=(1e200, 0, 0), inertia=(1, 1, 1)), "of body 'c' is not finite"),
+    "ragged": (lambda b: b.add_body("c", inertia=[[1, 2], [3]]), "inertia .*must be 3 x 3 numbers"),
+    "ragged limits": (lambda b: b.add_body("c", lower=[[1], [2, 3]]), "lower limit must be"),
     "geometry in the air": (lambda b: b.add_geometry("z", "sphere", [1.0]), "geometry hangs on 'z'"),
     "unknown shape": (lambda b: b.add_geometry("a", "blob", [1.0]), "unknown shape 'blob'"),
     "size of a box": (lambda b: b.add_geometry("a", "box", [1.0]), "size of a box must be 3 numbers"),
