@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -30,8 +32,16 @@ WIDE_SPREAD = 1e7
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     options = _parser().parse_args(arguments)
-    with jax.enable_x64(True):  # a file's numbers are judged, not their rounding
-        return int(options.run(options))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # names may have letters that the terminal has not
+    try:
+        with jax.enable_x64(True):  # a file's numbers are judged, not their rounding
+            code = int(options.run(options))
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -82,7 +92,7 @@ def _info(options: argparse.Namespace) -> int:
         return 2
     print(describe(model))
     if found:
-        print(f"\n{len(found)} warnings; `jaxdyn check {options.file}` lists them")
+        print(f"\nwarnings: {len(found)}; `jaxdyn check {options.file}` lists them")
     return 0
 
 
@@ -101,7 +111,7 @@ def _check(options: argparse.Namespace) -> int:
     for message in found:
         print(f"warning: {message}")
     doubtful = sum(row[-1] != "ok" and row[-1] != "massless" for row in rows)
-    print(f"{len(found)} warnings, {doubtful} bodies with doubtful inertia" if found or doubtful else "all is well")
+    print(f"warnings: {len(found)}; bodies with doubtful inertia: {doubtful}" if found or doubtful else "all is well")
     return 1 if found or doubtful else 0
 
 

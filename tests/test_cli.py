@@ -1,7 +1,9 @@
 """The command line: what it prints and which exit code it gives."""
 
+import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -31,9 +33,9 @@ def test_check_of_a_doubtful_model(tmp_path, capsys):
     assert main(["check", str(path)]) == 1
     out = capsys.readouterr().out
     assert "breaks the triangle inequality" in out
-    assert "1 bodies with doubtful inertia" in out
+    assert "warnings: 1; bodies with doubtful inertia: 1" in out
     assert main(["info", str(path)]) == 0
-    assert "1 warnings" in capsys.readouterr().out
+    assert "warnings: 1;" in capsys.readouterr().out
 
 
 def test_ill_conditioned_model(tmp_path, capsys):
@@ -82,6 +84,19 @@ def test_runs_as_a_module():
     )
     assert done.returncode == 0, done.stderr
     assert "all is well" in done.stdout
+
+
+def test_readers_that_leave_and_terminals_without_letters():
+    command = f"{sys.executable} -u -m jaxdyn info humanoid"
+    done = subprocess.run(f"{command} | true", shell=True, capture_output=True, text=True, timeout=120)
+    assert "Traceback" not in done.stderr
+    code = "import jaxdyn.cli as c; print(c.main(['info', 'r.urdf']))"
+    urdf = '<robot name="r"><link name="\xe9"/></robot>'
+    script = f"open('r.urdf', 'w', encoding='utf-8').write({urdf!r}); {code}"
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=120,
+                              env={**os.environ, "PYTHONIOENCODING": "ascii"})  # fmt: skip
+    assert done.stdout.endswith("0\n"), done.stderr
 
 
 def test_table_is_aligned():

@@ -154,6 +154,9 @@ def _pinocchio_pairs(model: Model, pin_model: Any) -> list[Pair]:
     theirs = {}
     for name, joint in list(zip(pin_model.names, pin_model.joints, strict=True))[1:]:  # [0] is the universe
         theirs[name] = Place(joint.idx_q + np.arange(joint.nq), joint.idx_v + np.arange(joint.nv))
+    for name, kind, axis in zip(model.joint_names, model.joint_types, np.asarray(model.axis), strict=True):
+        if kind == "planar" and not np.allclose(axis / np.linalg.norm(axis), (0, 0, 1), atol=1e-12):
+            raise ModelError(f"joint {name!r}: Pinocchio's planar joints move in the x-y plane; its axis is {axis}")
     found = {name: [name] for name in model.joint_names}
     sizes = {"spherical": (4, 3), "free": (7, 6), "planar": (4, 3)}
     return _pairs(model, found, theirs, "Pinocchio", lambda kind, nq, nv, place: (

@@ -29,8 +29,9 @@ def load(
             name of a bundled model: "pendulum", "double_pendulum", "cartpole", "planar_chain", "gantry",
             "puma560", "arm7", "quadruped", "humanoid".
         floating_base: put a free joint, `root_joint`, between the world and the root of the file's tree.
-        strict: refuse what is otherwise reported as a `ModelWarning`: inertias that no real body can have,
-            joints that move no inertia, whatever had to be repaired.
+        strict: refuse what is doubtful, instead of reporting it as a `ModelWarning`: inertias that no real
+            body can have, joints that move no inertia, whatever had to be repaired. What is left out because
+            it has no place in a model (meshes outside of the folder, tendons, ...) is a warning all the same.
         mimic: couple mimic joints to those they follow; False makes them independent.
         outside_meshes: keep meshes whose path leads out of a URDF file's folder.
 
@@ -47,14 +48,14 @@ def load(
     """
     name = os.fspath(source)
     if name in BUNDLED or not Path(name).suffix:
-        if name not in BUNDLED and not Path(name).exists():
+        if name not in BUNDLED and not _exists(name):
             raise ModelError(f"there is no file and no bundled model named {name!r}: {suggestion(name, BUNDLED)}")
         if name not in BUNDLED:
             raise ModelError("cannot tell what this file is: its name should end in .urdf, .xml or .npz", source=name)
         return _finished(BUNDLED[name](), name, floating_base, mimic)
     suffix = Path(name).suffix.lower()
     if suffix == ".npz":
-        return _finished(load_saved(name), name, floating_base, mimic)
+        return _finished(load_saved(name, strict=strict), name, floating_base, mimic)
     if suffix == ".xacro":
         raise ModelError(
             "this is a xacro file; expand it first, for example with `xacro robot.xacro > robot.urdf`", source=name
@@ -66,6 +67,13 @@ def load(
     if parse_xml(read_bytes(name), name).tag == "mujoco":
         return load_mjcf(name, floating_base=floating_base, strict=strict)
     return load_urdf(name, floating_base=floating_base, strict=strict, mimic=mimic, outside_meshes=outside_meshes)
+
+
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):  # too long, or with a null character
+        return False
 
 
 def _finished(model: Model, name: str, floating_base: bool, mimic: bool) -> Model:

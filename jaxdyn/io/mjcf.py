@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxdyn._checks import ModelError, ModelWarning
-from jaxdyn.io.xml import read_bytes
+from jaxdyn.io.xml import parse_xml, read_bytes
 from jaxdyn.model import Model, ModelBuilder
 from jaxdyn.spatial import Quaternion, Transform, Vec3
 
@@ -49,7 +49,7 @@ def load_mjcf(path: str | os.PathLike[str], *, floating_base: bool = False, stri
         The model; its q is MuJoCo's qpos up to the order within free joints (see `to_mujoco`).
     """
     name = os.fspath(path)
-    read_bytes(name)  # refuses what is no file or too large, by the same rules and words as for other files
+    parse_xml(read_bytes(name), name)  # refuses bad files by the same rules and words as for URDF
     mj_model = _compile(_mujoco().MjModel.from_xml_path, name, name)
     return model_from_mujoco(mj_model, source=name, floating_base=floating_base, strict=strict)
 
@@ -66,6 +66,7 @@ def parse_mjcf(xml: str, *, source: str = "<string>", floating_base: bool = Fals
     Returns:
         The model.
     """
+    parse_xml(xml, source)
     mj_model = _compile(_mujoco().MjModel.from_xml_string, xml, source)
     return model_from_mujoco(mj_model, source=source, floating_base=floating_base, strict=strict)
 
@@ -84,10 +85,15 @@ def model_from_mujoco(
     Returns:
         The model.
     """
-    for note in left_out(mj_model):
+    try:
+        notes = list(left_out(mj_model))
+        builder = _Reader(mj_model, source, floating_base).builder
+    except ModelError as error:
+        raise ModelError(error.reason, source=source) from None
+    for note in notes:
         place = "" if source is None else f"{source}: "
         warnings.warn(f"{place}not modelled and left out: {note}", ModelWarning, stacklevel=3)
-    return _Reader(mj_model, source, floating_base).builder.build(strict=strict)
+    return builder.build(strict=strict)
 
 
 def body_names(mj_model: mujoco.MjModel) -> list[str]:
@@ -126,7 +132,10 @@ def _names(m: Any, field: str, kind: str) -> list[str]:
 
 def _string(text: bytes, start: int) -> str:
     """Return the zero-terminated string that begins at `start`."""
-    return text[start : text.index(b"\0", start)].decode(errors="replace")
+    try:
+        return text[start : text.index(b"\0", start)].decode()
+    except UnicodeDecodeError as error:
+        raise ModelError(f"a name in it is not UTF-8: {error.object!r}") from None
 
 
 def _unused(name: str, taken: set[str]) -> str:
@@ -304,7 +313,7 @@ def _full_size(shape: str, size: np.ndarray) -> Any:
 
 
 def _mesh_file(m: Any, mesh: int) -> str:
-    """Return the path of a mesh as the file gives it, or its name if it has no file."""
+    """Return the path at which MuJoCo found a mesh, or its name if it has no file."""
     start = int(m.mesh_pathadr[mesh])
     return _string(m.paths, start) if start >= 0 else _names(m, "mesh", "mesh")[mesh]
 
@@ -329,6 +338,9 @@ def left_out(m: Any) -> Iterator[str]:
         "tendons": _names(m, "tendon", "tendon"),
         "equality constraints": _names(m, "eq", "equality"),
         "actuators, with their armature and damping": _names(m, "actuator", "actuator"),
+        "shapes (height fields and the like) of bodies": [
+            bodies[m.geom_bodyid[g]] for g in range(m.ngeom) if int(m.geom_type[g]) not in SHAPES
+        ],
         "flexible bodies": _names(m, "flex", "flex"),
         "skins": _names(m, "skin", "skin"),
         "plugins": _names(m, "plugin", "plugin"),

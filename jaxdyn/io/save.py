@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import warnings
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn._checks import ModelError, suggestion
+from jaxdyn._checks import ModelError, ModelWarning, suggestion
 from jaxdyn.io.xml import MAX_BYTES, read_bytes
 from jaxdyn.joints import JOINT_TYPES, Joint, Mimic
-from jaxdyn.model import Model
-from jaxdyn.model.geometry import SHAPES, Geometry, Shapes
+from jaxdyn.model import Model, ModelBuilder
+from jaxdyn.model.assembly import cast
+from jaxdyn.model.geometry import Geometry, Shapes
+from jaxdyn.model.links import problems_of
 from jaxdyn.model.topology import Topology
 
 FORMAT = 1
@@ -32,49 +34,55 @@ MAY_BE_INFINITE = ("lower", "upper", "velocity_limit", "effort_limit")
 def save(model: Model, path: str | Path) -> None:
     """Write a model to one file (`.npz`), which `jaxdyn.load` reads back exactly.
 
+    A model saved in float64 and loaded without JAX's 64-bit flag is rounded to float32, with a warning.
     Users' own joint types must be made known with `jaxdyn.joints.register`, before saving and before
     loading.
     """
     path = Path(path)
-    if path.suffix != ".npz":
+    if path.suffix.lower() != ".npz":
         raise ValueError(f"a saved model's file name must end in .npz; got {str(path)!r}")
+    model.require_single()
     t = model.topology
+    arrays: dict[str, Any] = {name: np.asarray(getattr(model, name)) for name in LEAVES}
+    _check_leaves(t, arrays)
     static = {
         "format": FORMAT,
         "topology": {f.name: getattr(t, f.name) for f in dataclasses.fields(t) if f.name != "joints"},
         "joints": [_joint_to_json(joint) for joint in t.joints],
         "geometry": [dataclasses.asdict(shape) for shape in model.geometry],
     }
-    arrays: dict[str, Any] = {name: np.asarray(getattr(model, name)) for name in LEAVES}
     arrays[STATIC] = np.frombuffer(json.dumps(static).encode(), np.uint8)
     with path.open("wb") as file:
         np.savez(file, **arrays)
 
 
-def load_saved(path: str | Path) -> Model:
-    """Load a model that `save` wrote; see `jaxdyn.load`."""
+def load_saved(path: str | Path, *, strict: bool = False) -> Model:
+    """Load a model that `save` wrote, and check it like any other; see `jaxdyn.load`."""
     source = str(path)
     read_bytes(path)  # refuses what is missing or too large
     try:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(entry.file_size for entry in archive.infolist())
         if unpacked > MAX_BYTES:
-            raise ModelError(f"unpacks to {unpacked} bytes; more than {MAX_BYTES} are not read", source=source)
+            raise ModelError(f"unpacks to {unpacked} bytes; more than {MAX_BYTES} are not read")
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except ModelError:
-        raise
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, KeyError, RuntimeError,
-            NotImplementedError, MemoryError, SyntaxError, TypeError, OverflowError) as error:  # fmt: skip
-        raise ModelError(f"not a saved model: {error}", source=source) from None
-    try:
-        return _model(arrays)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
+            model = _model(arrays)
+            problems = problems_of(model)
     except ModelError as error:
         raise ModelError(error.reason, source=source) from None
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, OverflowError) as error:
+    except Exception as error:  # a damaged archive raises whatever its bytes happen to break
         raise ModelError(
             f"not a saved model, or a damaged one: {type(error).__name__}: {error}", source=source
         ) from None
+    if arrays["placement"].dtype != model.dtype:
+        problems.append(f"rounded from {arrays['placement'].dtype} to {model.dtype}, since jax_enable_x64 is off")
+    if strict and problems:
+        raise ModelError(f"refused because strict=True: {'; '.join(problems)}", source=source)
+    for problem in problems:
+        warnings.warn(f"{source}: {problem}", ModelWarning, stacklevel=3)
+    return model
 
 
 def _model(arrays: dict[str, np.ndarray]) -> Model:
@@ -90,7 +98,8 @@ def _model(arrays: dict[str, np.ndarray]) -> Model:
     leaves = {name: arrays[name] for name in LEAVES}
     _check_leaves(topology, leaves)
     geometry = Shapes(_geometry(shape, topology) for shape in static["geometry"])
-    return Model(**{n: jnp.asarray(x) for n, x in leaves.items()}, topology=topology, geometry=geometry)
+    dtype = jnp.asarray(leaves["placement"]).dtype  # what JAX's 64-bit flag allows
+    return Model(**cast(leaves, dtype), topology=topology, geometry=geometry)
 
 
 def _check_topology(t: Topology) -> None:
@@ -108,9 +117,12 @@ def _check_topology(t: Topology) -> None:
     if not all(type(p) is int and -1 <= p < n for p in t.frame_parents):
         raise ModelError("a frame in it hangs on no body")
     for joint, leader in zip(t.joints, t.followed, strict=True):
-        follows = type(leader) is int and 0 <= leader < n and t.joints[leader].nq == 1
-        if (isinstance(joint, Mimic) != follows and leader != -1) or (isinstance(joint, Mimic) and not follows):
-            raise ModelError("a mimic joint in it follows no joint")
+        if type(leader) is not int or not -1 <= leader < n:
+            raise ModelError(f"a joint in it follows {leader!r}, which is no joint")
+        if isinstance(joint, Mimic) != (leader >= 0):
+            raise ModelError("a joint in it follows another, or does not, against its type")
+        if leader >= 0 and not t.joints[leader].nq == joint.mechanism.nq == 1:
+            raise ModelError("a mimic joint in it, or the joint it follows, has other than one coordinate")
 
 
 def _check_leaves(t: Topology, leaves: dict[str, np.ndarray]) -> None:
@@ -125,8 +137,8 @@ def _check_leaves(t: Topology, leaves: dict[str, np.ndarray]) -> None:
         wanted = shapes.get(name, (nv,))
         if array.shape != wanted:
             raise ModelError(f"its {name} must have shape {wanted}; got {array.shape}")
-        if not np.issubdtype(array.dtype, np.floating):
-            raise ModelError(f"its {name} must be floating-point; got {array.dtype}")
+        if array.dtype not in (np.float16, np.float32, np.float64) or array.dtype != leaves["placement"].dtype:
+            raise ModelError(f"its {name} must be floating-point, all leaves of one type; got {array.dtype}")
         if np.any(np.isnan(array)) or (name not in MAY_BE_INFINITE and not np.all(np.isfinite(array))):
             raise ModelError(f"its {name} must be finite")
 
@@ -138,9 +150,13 @@ def _hashable(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _geometry(shape: dict[str, Any], t: Topology) -> Geometry:
     geometry = Geometry(**_hashable(shape))
-    if geometry.shape not in SHAPES or len(geometry.size) != SHAPES[geometry.shape]:
-        raise ModelError(f"a shape in it is unknown: {geometry.shape!r}")
     t.find_frame(geometry.frame)
+    if not isinstance(geometry.mesh, (str, type(None))) or len(geometry.placement) != 7:
+        raise ModelError(f"a shape of {geometry.frame!r} in it is damaged")
+    ModelBuilder().add_geometry(
+        geometry.frame, geometry.shape, geometry.size, colour=geometry.colour, role=geometry.role,
+        quaternion=geometry.placement[:4], xyz=geometry.placement[4:],
+    )  # fmt: skip
     return geometry
 
 

@@ -67,6 +67,7 @@ def parse_urdf(
     _refuse_xacro(robot)
     if robot.tag != "robot":
         robot.fail("a URDF file must have <robot> as its root element")
+    _check_numbers(robot)
     builder = ModelBuilder(robot.attributes.get("name", "robot"), source=source)
     links = _named(robot, "link")
     joints = _named(robot, "joint")
@@ -103,6 +104,27 @@ def _refuse_xacro(robot: Element) -> None:
         if element.tag.startswith("xacro:"):
             element.fail("this is a xacro file; expand it first, for example with `xacro robot.xacro > robot.urdf`")
         todo += element.children
+
+
+NUMBERS = {
+    "origin": ("xyz", "rpy"), "axis": ("xyz",), "mass": ("value",), "color": ("rgba",), "mesh": ("scale",),
+    "inertia": ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"), "limit": ("lower", "upper", "effort", "velocity"),
+    "dynamics": ("damping", "friction"), "mimic": ("multiplier", "offset"), "calibration": ("rising", "falling"),
+    "safety_controller": ("k_velocity", "k_position", "soft_lower_limit", "soft_upper_limit"),
+    "box": ("size",), "sphere": ("radius",), "cylinder": ("radius", "length"), "capsule": ("radius", "length"),
+}  # fmt: skip
+"""The attributes of URDF's elements that are numbers."""
+
+
+def _check_numbers(robot: Element) -> None:
+    """Refuse numbers that are none, or not finite, also where they are not used."""
+    todo = [element for tag in ("link", "joint", "material") for element in robot.all(tag)]
+    while todo:
+        element = todo.pop()
+        todo += element.children
+        for attribute in NUMBERS.get(element.tag, ()):
+            if attribute in element.attributes:
+                element.numbers(attribute, len(element.attributes[attribute].split()))
 
 
 def _named(robot: Element, tag: str) -> dict[str, Element]:
@@ -238,6 +260,8 @@ def _add_shape(
     material = element.maybe("material")
     colour = None if material is None else _colour(material) or materials.get(material.attributes.get("name", ""))
     common: dict[str, Any] = {**_origin(element), "colour": colour, "role": role, "line": element.line}
+    if len(geometry.children) != 1:
+        builder.warn(f"<link name={link!r}>: {len(geometry.children)} shapes in one <geometry>", geometry.line)
     for shape in geometry.children:
         if shape.tag == "box":
             builder.add_geometry(link, "box", shape.numbers("size", 3), **common)
@@ -258,11 +282,11 @@ def _add_shape(
 def _leads_out(path: str) -> bool:
     """Tell whether a mesh path leaves the model's folder (or the package that `package://` names)."""
     path = path.replace("\\", "/")
-    scheme, found, rest = path.partition("://")
-    if found:
-        package, _, path = rest.partition("/")
+    if path.startswith(("package://", "model://")):
+        package, _, path = path.partition("://")[2].partition("/")
         path = path.lstrip("/")
-        if scheme not in ("package", "model") or package in (".", ".."):
+        if package in (".", ".."):
             return True
     inside = posixpath.normpath(path)
-    return inside == ".." or inside.startswith(("../", "/")) or inside[1:2] == ":"
+    # A scheme such as file: or http:, or a drive such as C:, leads anywhere.
+    return inside == ".." or inside.startswith(("../", "/")) or ":" in inside.partition("/")[0]

@@ -41,8 +41,10 @@ def to_urdf(model: Model, path: str | Path | None = None) -> str:
     Raises:
         ModelError: if a joint's type does not exist in URDF.
     """
+    model.require_single()
     robot = Element("robot", name=model.name)
     t = model.topology
+    joint_names = set(t.joint_names)
     poses = np.asarray(model.frame_placement, np.float64)
     placements = np.asarray(model.placement, np.float64)
     root = _root_name(model, poses)
@@ -58,7 +60,11 @@ def to_urdf(model: Model, path: str | Path | None = None) -> str:
     for name, parent, pose in zip(t.frame_names, t.frame_parents, poses, strict=True):
         if name != root:
             _link(robot, name, None, shapes)
-            joint = SubElement(robot, "joint", name=f"{name}_fixed", type="fixed")
+            joint_name = f"{name}_fixed"
+            while joint_name in joint_names:
+                joint_name += "_"
+            joint_names.add(joint_name)
+            joint = SubElement(robot, "joint", name=joint_name, type="fixed")
             _connect(joint, names[parent], name, pose)
     _warn_of_losses(model)
     ElementTree.indent(robot)
@@ -163,24 +169,36 @@ def _shape(link: Element, shape: Geometry) -> None:
 def _warn_of_losses(model: Model) -> None:
     """Name what the format cannot hold."""
     lost = [name for name in ("armature", "stiffness") if np.any(np.asarray(getattr(model, name)))]
-    if not np.allclose(np.asarray(model.gravity), (0, 0, -9.81)):
+    if not np.allclose(np.asarray(model.gravity), (0, 0, -9.81), rtol=1e-6, atol=0):
         lost.append("gravity")
-    if np.any(np.asarray(model.v_s) != np.asarray(0.05, np.asarray(model.v_s).dtype)):
+    if np.any(np.asarray(model.v_s) != np.asarray(0.05, model.dtype)):
         lost.append("v_s")
-    for i, joint in enumerate(model.topology.joints):
-        per_dof = [np.asarray(x)[model.qd_slice(model.joint_names[i])] for x in (model.damping, model.friction)]
-        if joint.nv > 1 and any(np.any(x != x[0]) for x in per_dof):
-            lost.append(f"damping and friction of {model.joint_names[i]!r} beyond its first degree of freedom")
-    unlimited = [
-        name for name, kind in zip(model.joint_names, model.joint_types, strict=True)
-        if kind in ("revolute", "continuous", "prismatic")
-        and not np.all(np.isfinite(np.concatenate(
-            [np.asarray(x)[model.qd_slice(name)] for x in (model.effort_limit, model.velocity_limit)])))
-    ]  # fmt: skip
-    if unlimited:
-        lost.append(f"missing limits (written as 1e12) of {', '.join(unlimited[:5])}")
+    changed = [name for i, name in enumerate(model.joint_names) if _loses_limits(model, i)]
+    if changed:
+        lost.append(f"the limits, or their absence, of joints {', '.join(changed)}")
+    uneven = [name for name in model.joint_names if _is_uneven(model, name)]
+    if uneven:
+        lost.append(f"different damping or friction per degree of freedom of {', '.join(uneven)}")
     left_out = sorted({shape.shape for shape in model.geometry if shape.shape in ("ellipsoid", "plane")})
     if left_out:
         lost.append(f"shapes: {', '.join(left_out)}")
     if lost:
         warnings.warn(f"to_urdf({model.name!r}): the format cannot hold {'; '.join(lost)}", ModelWarning, stacklevel=3)
+
+
+def _loses_limits(model: Model, i: int) -> bool:
+    """Tell whether a joint has limits where URDF has none, or none where URDF wants some."""
+    name, kind = model.joint_names[i], model.joint_types[i]
+    q, qd = model.q_slice(name), model.qd_slice(name)
+    position = np.isfinite(np.concatenate([np.asarray(x)[q] for x in (model.lower, model.upper)]))
+    other = np.isfinite(np.concatenate([np.asarray(x)[qd] for x in (model.effort_limit, model.velocity_limit)]))
+    if kind in ("revolute", "prismatic"):
+        return not (np.all(position) and np.all(other))
+    if kind == "continuous":
+        return bool(np.any(position)) or not np.all(other)
+    return bool(np.any(position) or np.any(other))
+
+
+def _is_uneven(model: Model, joint_name: str) -> bool:
+    parts = (np.asarray(x)[model.qd_slice(joint_name)] for x in (model.damping, model.friction))
+    return any(np.any(x != x[0]) for x in parts if x.size)

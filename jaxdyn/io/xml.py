@@ -6,6 +6,7 @@ the file and, where the parser knows it, the line.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,8 +20,9 @@ from jaxdyn._checks import ModelError
 
 MAX_BYTES = 64 * 2**20
 MAX_DEPTH = 256
+MAX_ELEMENTS = 500_000
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 @dataclass
@@ -104,15 +106,18 @@ def read_bytes(path: str | Path) -> bytes:
 
 def parse_xml(data: bytes | str, source: str) -> Element:
     """Parse an XML document into its root element."""
+    parser = expat.ParserCreate("utf-8" if isinstance(data, str) else None)  # text has been decoded already
     if isinstance(data, str):
-        data = data.encode()
+        data = data.encode(errors="surrogatepass")  # which expat refuses
     if len(data) > MAX_BYTES:
         raise ModelError(f"the document has {len(data)} bytes; more than {MAX_BYTES} are not read", source=source)
-    parser = expat.ParserCreate()
     top = Element("", {}, source, 0)
     stack = [top]
+    count = itertools.count(1)
 
     def begin(tag: str, attributes: dict[str, str]) -> None:
+        if next(count) > MAX_ELEMENTS:
+            raise ModelError(f"there are more than {MAX_ELEMENTS} elements", source=source)
         if len(stack) > MAX_DEPTH:
             raise ModelError(
                 f"elements are nested deeper than {MAX_DEPTH}", source=source, line=parser.CurrentLineNumber

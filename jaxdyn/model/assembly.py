@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -65,10 +67,18 @@ def assemble(
             raise ModelError(
                 f"geometry hangs on {shape.frame!r}, which does not exist: {suggestion(shape.frame, names)}"
             )
-    leaves = {name: jnp.asarray(value, jnp.result_type(float)) for name, value in numbers.items()}
-    model = Model(**leaves, topology=topology, geometry=Shapes(geometry))
+    model = Model(**cast(numbers, jnp.result_type(float)), topology=topology, geometry=Shapes(geometry))
     massless = consistency.massless_joints(topology, numbers)
     return model, [(message, moving[i].line) for i, message in massless]
+
+
+def cast(numbers: Mapping[str, np.ndarray], dtype: Any) -> dict[str, jax.Array]:
+    """Return leaves of a floating-point type; refuse a number that it cannot hold."""
+    leaves = {name: jnp.asarray(value, dtype) for name, value in numbers.items()}
+    for name, leaf in leaves.items():
+        if not np.array_equal(np.isfinite(leaf), np.isfinite(numbers[name])):
+            raise ModelError(f"{name} has numbers too large for {np.dtype(dtype).name}")
+    return leaves
 
 
 def depth_first(links: Sequence[Link]) -> list[Link]:
@@ -79,11 +89,11 @@ def depth_first(links: Sequence[Link]) -> list[Link]:
     for link in links:
         if link.name in index:
             raise _error(f"two bodies or frames are named {link.name!r}; names must be unique", link)
-        if link.joint_name in joints:
-            raise _error(f"two joints are named {link.joint_name!r}; names must be unique", link)
         index[link.name] = link
         children.setdefault(link.parent, []).append(link)
-        if not link.is_frame:
+        if not isinstance(link.joint, Fixed):
+            if link.joint_name in joints:
+                raise _error(f"two joints are named {link.joint_name!r}; names must be unique", link)
             joints.add(link.joint_name)
     for link in links:
         if link.parent is not None and link.parent not in index:
@@ -104,10 +114,12 @@ def depth_first(links: Sequence[Link]) -> list[Link]:
 
 def _find_loop(link: Link, index: dict[str, Link]) -> list[str]:
     """Return the names around the loop that a link, which the world does not carry, is in or hangs on."""
-    inward = [link.name]
-    while (parent := str(index[inward[-1]].parent)) not in inward:
-        inward.append(parent)
-    loop = inward[inward.index(parent) :]
+    inward = {link.name: 0}  # in order
+    parent = str(link.parent)
+    while parent not in inward:
+        inward[parent] = len(inward)
+        parent = str(index[parent].parent)
+    loop = list(inward)[inward[parent] :]
     return [loop[0], *reversed(loop)]
 
 
@@ -149,26 +161,35 @@ def _merge_fixed(links: Iterable[Link]) -> _Tree:
 def _resolve_mimics(moving: Sequence[Link]) -> list[tuple[int, float, float]]:
     """Return for every joint the independent joint it follows (or -1), its ratio and offset."""
     index = {link.joint_name: i for i, link in enumerate(moving)}
-    found = []
-    for link in moving:
-        a, b, at, seen = 1.0, 0.0, link, [link.joint_name]
-        while at.follows is not None:
-            a, b = a * float(at.numbers["ratio"]), b + a * float(at.numbers["offset"])
-            if at.follows not in index:
-                hint = suggestion(at.follows, index)
-                raise _error(f"joint {at.joint_name!r} mimics {at.follows!r}, which is not a moving joint: {hint}", at)
-            at = moving[index[at.follows]]
-            if at.joint_name in seen:
-                raise _error(f"joints mimic each other in a loop: {' -> '.join([*seen, at.joint_name])}", link)
-            seen.append(at.joint_name)
-        if at is not link and at.joint.nq != 1:
-            raise _error(
-                f"joint {link.joint_name!r} mimics {at.joint_name!r}, a {at.joint.type} joint with {at.joint.nq} "
-                "coordinates; only a joint with one can be followed",
-                link,
-            )
-        found.append((-1 if at is link else index[at.joint_name], a, b))
-    return found
+    found: dict[int, tuple[int, float, float]] = {}
+    for first in range(len(moving)):
+        chain = [first]  # from a follower to a joint that is independent, or known already
+        while moving[chain[-1]].follows is not None and chain[-1] not in found:
+            link = moving[chain[-1]]
+            leader = index.get(str(link.follows))
+            if leader is None:
+                hint = suggestion(str(link.follows), index)
+                reason = f"joint {link.joint_name!r} mimics {link.follows!r}, which is not a moving joint: {hint}"
+                raise _error(reason, link)
+            chain.append(leader)
+            if len(chain) > len(moving):
+                start = chain.index(leader)
+                loop = " -> ".join(moving[i].joint_name for i in chain[start : chain.index(leader, start + 1) + 1])
+                raise _error(f"joints mimic each other in a loop: {loop}", link)
+        end = chain.pop()
+        found.setdefault(end, (-1, 1.0, 0.0))
+        for i in reversed(chain):
+            at, a, b = found[end] if found[end][0] >= 0 else (end, 1.0, 0.0)
+            if moving[at].joint.nq != 1:
+                raise _error(
+                    f"joint {moving[i].joint_name!r} mimics {moving[at].joint_name!r}, a {moving[at].joint.type} joint "
+                    f"with {moving[at].joint.nq} coordinates; only a joint with one can be followed",
+                    moving[i],
+                )
+            ratio, offset = float(moving[i].numbers["ratio"]), float(moving[i].numbers["offset"])
+            found[i] = (at, ratio * a, ratio * b + offset)
+            end = i
+    return [found[i] for i in range(len(moving))]
 
 
 def _with_followers(moving: Sequence[Link], followed: Sequence[tuple[int, float, float]]) -> list[Link]:

@@ -23,15 +23,13 @@ from jaxdyn.model.assembly import Problem, assemble
 from jaxdyn.model.geometry import SHAPES, Geometry
 from jaxdyn.model.links import (
     Link,
-    coordinates,
+    check_name,
     inertia_about_origin,
+    joint_numbers,
     joint_of,
-    limit,
     links_of,
-    not_negative,
     placement,
     plain,
-    unit,
 )
 from jaxdyn.model.model import Model
 
@@ -63,7 +61,8 @@ class ModelBuilder:
     def __init__(self, name: str = "robot", *, gravity: ArrayLike = (0.0, 0.0, -9.81), source: str | None = None):
         """Start an empty model; `source` is the file that error messages name."""
         self.name, self.source = str(name), source
-        self.gravity = _checks.numbers("gravity", gravity, (3,))
+        with self._place(None):
+            self.gravity = _checks.numbers("gravity", gravity, (3,))
         self.links: list[Link] = []
         self.geometry: list[Geometry] = []
         self._problems: list[Problem] = []
@@ -141,10 +140,13 @@ class ModelBuilder:
         what = f"body {name!r}"
         with self._place(line):
             mechanism = joint_of(joint, what)
-            joint_name = joint_name or self._unused("joint", {link.joint_name for link in self.links})
+            if not joint_name and not isinstance(mechanism, Fixed):
+                joint_name = self._unused("joint", {link.joint_name for link in self.links})
+            for kind, label in (("body", name), ("joint", joint_name)):
+                check_name(kind, label)
             pi, m, I = inertia_about_origin(what, mass, com, inertia)
             what_joint = f"joint {joint_name!r}"
-            numbers = _joint_numbers(
+            numbers = joint_numbers(
                 what_joint, mechanism, axis=axis, axis2=axis2, pitch=pitch, ratio=ratio, offset=offset,
                 armature=armature, damping=damping, friction=friction, v_s=v_s, stiffness=stiffness, rest=rest,
                 lower=lower, upper=upper, velocity_limit=velocity_limit, effort_limit=effort_limit,
@@ -178,8 +180,7 @@ class ModelBuilder:
         line: int | None = None,
     ) -> Self:
         """Add a named frame to a body (or to another frame, or to the world)."""
-        self.add_body(name, parent, Fixed(), joint_name=f"{name}_fixed" if name else "", xyz=xyz, rpy=rpy,
-                      quaternion=quaternion, line=line)  # fmt: skip
+        self.add_body(name, parent, Fixed(), xyz=xyz, rpy=rpy, quaternion=quaternion, line=line)
         self.links[-1] = replace(self.links[-1], is_frame=True)
         return self
 
@@ -205,6 +206,8 @@ class ModelBuilder:
             if role not in ("visual", "collision"):
                 raise ModelError(f"{what}: role must be 'visual' or 'collision'; got {role!r}")
             sizes = _checks.numbers(f"{what}: size of a {shape}", size, (SHAPES[shape],))
+            if shape != "mesh" and np.any(sizes < 0):
+                raise ModelError(f"{what}: size of a {shape} must not be negative; got {plain(sizes)}")
             pose = placement(what, xyz, rpy, quaternion)
             rgba = None if colour is None else plain(_checks.numbers(f"{what}: colour", colour, (4,)))
         self.geometry.append(Geometry(frame, shape, plain(sizes), plain(pose), rgba, mesh, role))
@@ -272,35 +275,6 @@ class ModelBuilder:
         while f"{kind}_{number}" in taken:
             number += 1
         return f"{kind}_{number}"
-
-
-def _joint_numbers(what: str, joint: Joint, **given: Any) -> dict[str, np.ndarray]:
-    """Check the numbers of a joint and return them by name."""
-    numbers = {name: unit(f"{what}: {name}", given[name]) for name in ("axis", "axis2")}
-    numbers |= {name: _checks.numbers(f"{what}: {name}", given[name], ()) for name in ("pitch", "ratio", "offset")}
-    for name in ("armature", "damping", "friction", "stiffness"):
-        numbers[name] = not_negative(f"{what}: {name}", given[name], joint.nv)
-    for name in ("velocity_limit", "effort_limit"):
-        numbers[name] = limit(f"{what}: {name.replace('_', ' ')}", given[name], joint.nv)
-        if np.any(numbers[name] < 0):
-            raise ModelError(f"{what}: {name.replace('_', ' ')} must not be negative; got {given[name]}")
-    for name in ("lower", "upper"):
-        numbers[name] = limit(f"{what}: {name} limit", given[name], joint.nq)
-    if np.any(numbers["lower"] > numbers["upper"]):
-        raise ModelError(
-            f"{what}: lower limit must not lie above upper limit; got {given['lower']} and {given['upper']}"
-        )
-    rest = joint.neutral() if given["rest"] is None else given["rest"]
-    numbers["rest"] = coordinates(f"{what}: rest", rest, joint.nq)
-    numbers["v_s"] = coordinates(f"{what}: v_s", given["v_s"], joint.nv)
-    if np.any(numbers["v_s"] <= 0):
-        raise ModelError(f"{what}: v_s must be positive; got {given['v_s']}")
-    if joint.type == "universal" and np.linalg.norm(np.cross(numbers["axis"], numbers["axis2"])) < 1e-6:
-        raise ModelError(
-            f"{what}: the two axes of a universal joint must not be parallel; "
-            f"got {plain(given['axis'])} and {plain(given['axis2'])}"
-        )
-    return numbers
 
 
 def _check_follower(what: str, joint: Joint, numbers: dict[str, np.ndarray]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxdyn._checks import ModelError
 from jaxdyn.joints import JointParameters, Mimic
 from jaxdyn.model.topology import Topology
 from jaxdyn.spatial import RigidInertia, Transform, Vec3
@@ -27,7 +28,7 @@ def inertia_problems(mass: float, inertia: np.ndarray) -> Iterator[str]:
     """
     if mass == 0 and not np.any(inertia):
         return
-    moments = np.linalg.eigvalsh(inertia)
+    moments = _eigenvalues(inertia)
     numbers = f"principal moments {', '.join(f'{m:.4g}' for m in moments)} kg m^2, mass {mass:.4g} kg"
     if mass == 0:
         yield f"has rotational inertia but no mass ({numbers})"
@@ -35,6 +36,12 @@ def inertia_problems(mass: float, inertia: np.ndarray) -> Iterator[str]:
         yield f"inertia is not positive definite ({numbers})"
     elif moments[0] + moments[1] < moments[2] * (1 - TRIANGLE_SLACK):
         yield f"inertia breaks the triangle inequality ({numbers})"
+
+
+def _eigenvalues(symmetric: np.ndarray) -> np.ndarray:
+    """Return the eigenvalues, ascending, of any finite matrix, however large its numbers."""
+    size = np.abs(symmetric).max()
+    return size * np.linalg.eigvalsh(symmetric / size) if size > 0 else np.zeros(len(symmetric))
 
 
 def massless_joints(topology: Topology, numbers: Mapping[str, Any]) -> list[tuple[int, str]]:
@@ -84,7 +91,11 @@ def _least_inertias(topology: Topology, numbers: Mapping[str, Any], at: float) -
         if not isinstance(joint, Mimic):
             start = topology.qd_start[i]
             D = D + np.diag(numbers["armature"][start : start + joint.nv])
-        smallest = float(np.linalg.eigvalsh(D)[0])
+        if not np.all(np.isfinite(D)) or not np.isfinite(I.J.trace):
+            raise ModelError(
+                f"joint {topology.joint_names[i]!r} carries an inertia that is not finite: it is too large"
+            )
+        smallest = float(_eigenvalues(D)[0])
         size = max(float(I.m), float(I.J.trace), float(np.max(D)))
         least[i] = (smallest, smallest / size if size > 0 else 0.0)
         if parent >= 0:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxdyn import _checks
 from jaxdyn._checks import ModelError, suggestion
 from jaxdyn.joints import JOINT_TYPES, Joint, JointParameters
+from jaxdyn.model import consistency
 from jaxdyn.model.model import Model
 from jaxdyn.spatial import Quaternion, RigidInertia, Sym3, Vec3
 
@@ -46,6 +47,12 @@ class Link:
         """What the joint's mechanism reads."""
         axis, axis2 = (Vec3.from_array(self.numbers[name]).normalized() for name in ("axis", "axis2"))
         return JointParameters(axis, axis2, self.numbers["pitch"], custom=tuple(self.custom))
+
+
+def check_name(kind: str, name: str) -> None:
+    """Refuse names that files and tables cannot hold."""
+    if not isinstance(name, str) or name != name.strip() or not name.isprintable():
+        raise ModelError(f"a {kind}'s name must be printable text without blanks at its ends; got {name!r}")
 
 
 def joint_of(joint: Joint | str, what: str) -> Joint:
@@ -90,7 +97,7 @@ def placement(what: str, xyz: Any, rpy: Any, quaternion: Any) -> np.ndarray:
 def unit_pose(pose: np.ndarray) -> np.ndarray:
     """Return a pose, (7,), with its quaternion normalised."""
     length = np.linalg.norm(pose[:4])
-    return pose if abs(length - 1) < 1e-15 else np.concatenate([pose[:4] / length, pose[4:]])
+    return pose if length == 0 or abs(length - 1) < 1e-15 else np.concatenate([pose[:4] / length, pose[4:]])
 
 
 def inertia_about_origin(what: str, mass: Any, com: Any, inertia: Any) -> tuple[np.ndarray, float, np.ndarray]:
@@ -133,13 +140,67 @@ def limit(what: str, value: Any, count: int) -> np.ndarray:
     return np.broadcast_to(array, (count,)).copy()
 
 
+def joint_numbers(what: str, joint: Joint, **given: Any) -> dict[str, np.ndarray]:
+    """Check the numbers of a joint and return them by name."""
+    numbers = {name: unit(f"{what}: {name}", given[name]) for name in ("axis", "axis2")}
+    numbers |= {name: _checks.numbers(f"{what}: {name}", given[name], ()) for name in ("pitch", "ratio", "offset")}
+    for name in ("armature", "damping", "friction", "stiffness"):
+        numbers[name] = not_negative(f"{what}: {name}", given[name], joint.nv)
+    for name in ("velocity_limit", "effort_limit"):
+        numbers[name] = limit(f"{what}: {name.replace('_', ' ')}", given[name], joint.nv)
+        if np.any(numbers[name] < 0):
+            raise ModelError(f"{what}: {name.replace('_', ' ')} must not be negative; got {given[name]}")
+    for name in ("lower", "upper"):
+        numbers[name] = limit(f"{what}: {name} limit", given[name], joint.nq)
+    crossed = (numbers["lower"] > numbers["upper"]) | (numbers["lower"] == np.inf) | (numbers["upper"] == -np.inf)
+    if np.any(crossed):
+        raise ModelError(
+            f"{what}: lower limit must not lie above upper limit; got {given['lower']} and {given['upper']}"
+        )
+    rest = joint.neutral() if given["rest"] is None else given["rest"]
+    numbers["rest"] = coordinates(f"{what}: rest", rest, joint.nq)
+    numbers["v_s"] = coordinates(f"{what}: v_s", given["v_s"], joint.nv)
+    if np.any(numbers["v_s"] <= 0):
+        raise ModelError(f"{what}: v_s must be positive; got {given['v_s']}")
+    if joint.type == "universal" and np.linalg.norm(np.cross(numbers["axis"], numbers["axis2"])) < 1e-6:
+        raise ModelError(
+            f"{what}: the two axes of a universal joint must not be parallel; "
+            f"got {plain(given['axis'])} and {plain(given['axis2'])}"
+        )
+    return numbers
+
+
 def plain(array: Any) -> tuple[Any, ...]:
     """Return numbers as a tuple."""
     return tuple(np.asarray(array, np.float64).tolist())
 
 
+def problems_of(model: Model) -> list[str]:
+    """Check a finished model as if its bodies were added again; return what is doubtful.
+
+    Raises:
+        ModelError: if a number in it could not have come through the builder.
+    """
+    found = []
+    for link in links_of(model):
+        what = f"body {link.name!r}"
+        check_name("body", link.name)
+        check_name("joint", link.joint_name)
+        joint_numbers(f"joint {link.joint_name!r}", link.joint, **link.numbers)
+        placement(f"joint {link.joint_name!r}", link.placement[4:], None, link.placement[:4])
+        M = RigidInertia.from_parameters(link.inertia)
+        if M.m < 0:
+            raise ModelError(f"{what}: mass must not be negative; got {float(M.m)}")
+        central = M.central()[2] if M.m > 0 else M.J
+        found += [f"{what}: {p}" for p in consistency.inertia_problems(float(M.m), central.to_array())]
+    names = (*PER_JOINT, "placement", "inertia", "joint_parameters", "armature")
+    numbers = {name: np.asarray(getattr(model, name), np.float64) for name in names}
+    return found + [message for _, message in consistency.massless_joints(model.topology, numbers)]
+
+
 def links_of(model: Model) -> list[Link]:
-    """Return the bodies of a model as links."""
+    """Return the bodies of one model, with concrete leaves, as links."""
+    model.require_single()
     t = model.topology
     arrays = {name: np.asarray(getattr(model, name), np.float64) for name in PER_JOINT + PER_DOF + PER_COORDINATE}
     poses, inertias, custom = (

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn._checks import suggestion
+from jaxdyn._checks import ModelError, suggestion
 from jaxdyn.model.geometry import Shapes
 from jaxdyn.model.topology import Topology
 
@@ -160,6 +160,13 @@ class Model:
         if "geometry" in leaves:
             leaves["geometry"] = Shapes(leaves["geometry"])
         return dataclasses.replace(self, **leaves)
+
+    def require_single(self) -> None:
+        """Raise a ModelError unless this is one model (not a batch) with concrete leaves (not under jit or grad)."""
+        if isinstance(self.placement, jax.core.Tracer):
+            raise ModelError("a model with concrete leaves is needed; this one is traced by jit, vmap or grad")
+        if np.ndim(self.placement) != 2:
+            raise ModelError(f"one model is needed; this is a batch of them (placement: {np.shape(self.placement)})")
 
     def astype(self, dtype: Any) -> Self:
         """Return a copy whose leaves have another floating-point type."""

@@ -1,6 +1,7 @@
 """Mutated files: whatever comes, either a model or a ModelError, and quickly."""
 
 import random
+import re
 import time
 import warnings
 
@@ -8,7 +9,7 @@ import pytest
 
 import jaxdyn
 from jaxdyn import ModelError, ModelWarning
-from jaxdyn.io import parse_urdf, to_urdf
+from jaxdyn.io import parse_mjcf, parse_urdf, to_mjcf, to_urdf
 
 SECONDS = 2.0
 ALPHABET = ["<", ">", "/", '"', "=", "&", " ", "0", "-", "nan", "inf", "1e999", "1,5", "\0", "\n", "é", "<a>", "]]>",
@@ -55,31 +56,70 @@ def mutate(rng, text):
     return text
 
 
-def survive(count, seed):
-    rng, texts = random.Random(seed), seeds()
+def survive(load, mutants, rng):
+    """Load mutants; return how many loaded and how many were refused. Anything else raises."""
     loaded = refused = 0
-    for _ in range(count):
-        text = mutate(rng, rng.choice(texts))
+    for mutant in mutants:
         start = time.perf_counter()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ModelWarning)
-                parse_urdf(text, floating_base=rng.random() < 0.5, strict=rng.random() < 0.3)
+                model = load(mutant, strict=rng.random() < 0.3)
+            assert hash((model.topology, model.geometry))  # it is fit for use
+            assert sum(len(group.bodies) for group in model.topology.groups) == model.nbodies
             loaded += 1
         except ModelError as error:
             refused += 1
-            assert str(error).startswith("<string>"), error
+            assert re.match(r"<string>|.*\.npz", str(error)), error
         assert time.perf_counter() - start < SECONDS
     return loaded, refused
 
 
-def test_mutated_files():
-    loaded, refused = survive(300, seed=0)
+def urdf_mutants(count, seed):
+    rng, texts = random.Random(seed), seeds()
+    load = lambda text, strict: parse_urdf(text, floating_base=rng.random() < 0.5, strict=strict)
+    return survive(load, (mutate(rng, rng.choice(texts)) for _ in range(count)), rng)
+
+
+def test_mutated_urdf_files():
+    loaded, refused = urdf_mutants(300, seed=0)
     assert loaded > 10  # the mutations are not all fatal ...
     assert refused > 100  # ... nor all harmless
+
+
+def test_mutated_mjcf_files(tmp_path, monkeypatch):
+    pytest.importorskip("mujoco")
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes its log where it stands
+    rng, text = random.Random(0), to_mjcf(jaxdyn.load("pendulum"))
+    loaded, refused = survive(parse_mjcf, (mutate(rng, text) for _ in range(200)), rng)
+    assert loaded > 3
+    assert refused > 60
+
+
+def test_mutated_saved_models(tmp_path):
+    path = tmp_path / "model.npz"
+    jaxdyn.save(jaxdyn.load("pendulum"), path)
+    rng, whole = random.Random(0), path.read_bytes()
+    static = whole.index(b'"format"')  # the JSON, where a change may go unnoticed longest
+
+    def mutants():
+        for i in range(300):
+            data = bytearray(whole)
+            for _ in range(rng.randint(1, 4)):
+                start, stop = (static, static + 900) if i % 2 else (0, len(data))
+                data[rng.randrange(start, min(stop, len(data)))] = rng.randrange(256)
+            yield bytes(data[: rng.randrange(len(data))] if i % 10 == 0 else data)
+
+    def load(data, strict):
+        path.write_bytes(data)
+        return jaxdyn.load(path, strict=strict)
+
+    loaded, refused = survive(load, mutants(), rng)
+    assert loaded > 3
+    assert refused > 100
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(1, 11))
 def test_ten_thousand_mutated_files(seed):
-    assert sum(survive(1000, seed)) == 1000
+    assert sum(urdf_mutants(1000, seed)) == 1000

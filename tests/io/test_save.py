@@ -6,12 +6,13 @@ import zipfile
 from dataclasses import dataclass
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn import ModelError
+from jaxdyn import ModelError, ModelWarning
 from jaxdyn.joints import JOINT_TYPES, Joint, register
 from jaxdyn.model.bundled import BUNDLED
 from jaxdyn.spatial import Transform, axis_angle
@@ -27,6 +28,34 @@ def test_exact_round_trip(name, tmp_path, forest):
     assert again.geometry == model.geometry
     chex.assert_trees_all_equal(again, model)
     assert again.dtype == model.dtype
+
+
+def test_doubtful_models_stay_doubtful(tmp_path):
+    builder = jaxdyn.ModelBuilder().add_body("a", mass=1, inertia=(1, 1, 1)).add_body("b", "a", joint_name="loose")
+    with pytest.warns(ModelWarning, match="moves no inertia"):
+        jaxdyn.save(builder.build(), tmp_path / "m.npz")
+    with pytest.warns(ModelWarning, match="'loose' moves no inertia"):
+        jaxdyn.load(tmp_path / "m.npz")
+    with pytest.raises(ModelError, match="strict=True: joint 'loose' moves no inertia"):
+        jaxdyn.load(tmp_path / "m.npz", strict=True)
+
+
+def test_what_cannot_be_loaded_is_not_saved(tmp_path):
+    arm = jaxdyn.load("arm7")
+    for model, message in (
+        (arm.replace(gravity=jnp.full(3, jnp.nan)), "gravity must be finite"),
+        (arm.astype(jnp.bfloat16), "must be floating-point"),
+        (arm.replace(placement=jnp.stack([arm.placement] * 2)), "a batch of them"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            jaxdyn.save(model, tmp_path / "m.npz")
+    assert not (tmp_path / "m.npz").exists()
+
+
+def test_rounding_is_reported(tmp_path):
+    jaxdyn.save(jaxdyn.load("arm7"), tmp_path / "m.npz")
+    with jax.enable_x64(False), pytest.warns(ModelWarning, match="rounded from float64 to float32"):
+        assert jaxdyn.load(tmp_path / "m.npz").dtype == jnp.float32
 
 
 def test_keeps_single_precision(tmp_path):
@@ -89,11 +118,25 @@ DAMAGE = {
     "twins": (lambda a, s: s["topology"].update(body_names=["x"] * 7), "a name occurs twice"),
     "number for a name": (lambda a, s: s["topology"].update(joint_names=[1, 2, 3, 4, 5, 6, 7]), "not text"),
     "short list": (lambda a, s: s["topology"].update(body_names=["x"]), "differ in length"),
-    "mimics itself": (lambda a, s: s["topology"].update(followed=[3] * 7), "follows|damaged"),
+    "follows against its type": (lambda a, s: s["topology"].update(followed=[3] * 7), "against its type"),
+    "follows no joint": (lambda a, s: s["topology"].update(followed=[99] + [-1] * 6), "follows 99, which is no joint"),
+    "follows text": (lambda a, s: s["topology"].update(followed=["x"] + [-1] * 6), "follows 'x'"),
+    "mimic of a free joint": (
+        lambda a, s: (s["joints"][0].update(type="mimic", inner={"type": "free"}),
+                      s["topology"].update(followed=[1] + [-1] * 6)), "other than one coordinate"),
+    "negative mass": (lambda a, s: a["inertia"].__setitem__((0, 0), -1.0), "mass must not be negative"),
+    "zero quaternion": (lambda a, s: a["placement"].__setitem__(0, 0.0), "quaternion must not be zero"),
+    "zero axis": (lambda a, s: a["axis"].__setitem__(0, 0.0), "axis must not be zero"),
+    "negative damping": (lambda a, s: a["damping"].__setitem__(0, -1.0), "damping must not be negative"),
+    "mixed types": (lambda a, s: a.update(axis=a["axis"].astype(np.float32)), "all leaves of one type"),
+    "size of a shape": (lambda a, s: s["geometry"][0].update(size=["a", "b"]), "size of a cylinder"),
+    "nested size": (lambda a, s: s["geometry"][0].update(size=[[1], [1]]), "size of a cylinder"),
+    "placement of a shape": (lambda a, s: s["geometry"][0].update(placement=[1]), "is damaged"),
+    "mesh": (lambda a, s: s["geometry"][0].update(mesh={}), "is damaged"),
     "no joints": (lambda a, s: s.pop("joints"), "damaged"),
     "unknown field": (lambda a, s: s["topology"].update(extra=1), "damaged"),
     "unknown joint": (lambda a, s: s["joints"][0].update(type="warp"), "unknown type 'warp'"),
-    "unknown shape": (lambda a, s: s["geometry"][0].update(shape="blob"), "a shape in it is unknown: 'blob'"),
+    "unknown shape": (lambda a, s: s["geometry"][0].update(shape="blob"), "unknown shape 'blob'"),
     "shape in the air": (lambda a, s: s["geometry"][0].update(frame="z"), "no body or frame named 'z'"),
 }  # fmt: skip
 
