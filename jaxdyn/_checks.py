@@ -39,15 +39,18 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return "did you mean " + " or ".join(repr(k) for k in close) + "?"
 
 
-def vector(name: str, value: Any, size: int, what: str) -> jax.Array:
-    """Return `value` as a floating-point array of shape (size,), or raise a ValueError naming `name`."""
-    array = jnp.asarray(value)
+def vector(name: str, value: Any, size: int, what: str, dtype: Any) -> jax.Array:
+    """Return `value` as a floating-point array of shape (size,), or raise a ValueError naming `name`.
+
+    Arrays keep their floating-point type; lists, tuples and integers take `dtype`.
+    """
+    array = jnp.asarray(value, dtype) if isinstance(value, (list, tuple)) else jnp.asarray(value)
     if array.shape != (size,):
         hint = "; use jax.vmap for a batch" if array.ndim > 1 and array.shape[-1] == size else ""
         raise ValueError(f"{name} must have shape ({size},), one number per {what}; got {array.shape}{hint}")
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise ValueError(f"{name} must be real; got {array.dtype}")
-    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
+    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(dtype)
 
 
 def numbers(what: str, value: Any, shape: Sequence[int]) -> np.ndarray:
@@ -58,10 +61,11 @@ def numbers(what: str, value: Any, shape: Sequence[int]) -> np.ndarray:
             "and differentiate with respect to the leaves of the finished model"
         )
     try:
-        array = np.asarray(value, dtype=np.float64)
+        raw = np.asarray(value)
+        array = np.asarray(raw, dtype=np.float64)
     except (TypeError, ValueError):
         raise ModelError(f"{what} must be {_count(shape)}; got {_brief(value)}") from None
-    if array.shape != tuple(shape):
+    if array.shape != tuple(shape) or raw.dtype.kind not in "fiuVO":  # V: JAX's own types; no text, no complex
         raise ModelError(f"{what} must be {_count(shape)}; got {_brief(value)}")
     if not np.all(np.isfinite(array)):
         raise ModelError(f"{what} must be finite; got {_brief(value)}")

@@ -10,6 +10,7 @@ zero, so that values, gradients and Hessians at zero rotation are exact limits.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -131,11 +132,23 @@ def safe_sqrt(x: Scalar) -> Scalar:
     return xp.where(positive, xp.sqrt(xp.where(positive, x, 0 * x + 1)), 0 * x)
 
 
-def safe_reciprocal(x: Scalar, otherwise: float = 0.0) -> Scalar:
-    """Compute 1 / x; at x == 0 the value is `otherwise` and every derivative is zero."""
+def safe_reciprocal(x: Scalar) -> Scalar:
+    """Compute 1 / x; at x == 0 the value and every derivative are zero."""
     xp = namespace(x)
     nonzero = x != 0
-    return xp.where(nonzero, 1 / xp.where(nonzero, x, 0 * x + 1), 0 * x + otherwise)
+    return xp.where(nonzero, 1 / xp.where(nonzero, x, 0 * x + 1), 0 * x)
+
+
+def reciprocal_size(*xs: Scalar) -> Scalar:
+    """Return 1 / max |x|, or 1 where all are zero; a constant for differentiation.
+
+    What does not depend on the length of a vector may be computed from the vector times this number, whose
+    square neither overflows nor vanishes.
+    """
+    xp = namespace(*xs)
+    size = functools.reduce(xp.maximum, (xp.abs(x) for x in xs))
+    size = xp.where(size > 0, size, 0 * size + 1)
+    return 1 / (size if xp is np else jax.lax.stop_gradient(size))
 
 
 def safe_rsqrt(x: Scalar) -> Scalar:
@@ -146,4 +159,6 @@ def safe_rsqrt(x: Scalar) -> Scalar:
 def wrap_angle(x: Scalar) -> Scalar:
     """Bring an angle to [-pi, pi); its derivative is one."""
     xp = namespace(x)
-    return x - 2 * math.pi * xp.floor((x + math.pi) / (2 * math.pi))
+    y = x - 2 * math.pi * xp.floor((x + math.pi) / (2 * math.pi))
+    y = xp.where(y < -math.pi, y + 2 * math.pi, y)  # rounding may have missed the interval by a hair
+    return xp.where(y >= math.pi, y - 2 * math.pi, y)

@@ -32,7 +32,8 @@ def _across_joint(X_w_p: Transform, X_p_b: Transform) -> tuple[Transform, Transf
 
 def _body_poses(model: Model, q: jax.Array) -> Transform:
     """Return the poses of all bodies, as components of shape (nbodies,)."""
-    q = _checks.vector("q", q, model.nq, "coordinate")
+    model.require_single(concrete=False)
+    q = _checks.vector("q", q, model.nq, "coordinate", model.dtype)
     return outward(model.parents, _across_joint, Transform.identity(), joint_transforms(model, q))
 
 
@@ -76,15 +77,16 @@ def frame_pose(model: Model, q: jax.Array, frame: str, point: Any = None) -> Pos
         Poses(rotation (3, 3), position (3,)). Asking for another frame does not recompile.
     """
     body, number = model.topology.find_frame(frame)
-    placement = jnp.array([1.0, 0, 0, 0, 0, 0, 0], model.dtype) if number < 0 else model.frame_placement[number]
-    offset = jnp.zeros(3, model.dtype) if point is None else _checks.vector("point", point, 3, "axis")
-    return _frame_pose(model, q, body, placement, offset)
+    offset = np.zeros(3, model.dtype) if point is None else _checks.vector("point", point, 3, "axis", model.dtype)
+    return _frame_pose(model, q, body, number, offset)
 
 
 @jax.jit
-def _frame_pose(model: Model, q: jax.Array, body: int, placement: jax.Array, point: jax.Array) -> Poses:
-    X_w_b = _on_body(_body_poses(model, q), body)
-    X_w_f = X_w_b @ Transform.from_pose(placement)
+def _frame_pose(model: Model, q: jax.Array, body: int, number: int, point: jax.Array) -> Poses:
+    """Return the pose of frame `number` on `body`; number -1 is the body's own frame."""
+    own = jnp.array([[1.0, 0, 0, 0, 0, 0, 0]], model.dtype)
+    placement = jnp.concatenate([model.frame_placement, own])[number]
+    X_w_f = _on_body(_body_poses(model, q), body) @ Transform.from_pose(placement)
     return Poses(X_w_f.R.to_array(), X_w_f.point(Vec3.from_array(point)).to_array())
 
 
@@ -99,7 +101,7 @@ def frame_poses(model: Model, q: jax.Array) -> Poses:
     Returns:
         Poses(rotation (nframes, 3, 3), position (nframes, 3)), world axes.
     """
-    carriers = np.array(model.topology.frame_parents, int)
+    carriers = np.array(model.topology.frame_parents, np.int32)
     X_w_f = _on_body(_body_poses(model, q), carriers) @ Transform.from_pose(model.frame_placement)
     return Poses(X_w_f.R.to_array(), X_w_f.p.to_array())
 

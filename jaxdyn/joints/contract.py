@@ -72,13 +72,18 @@ class Joint:
     nq: ClassVar[int] = 0
     """Number of configuration coordinates."""
     nv: ClassVar[int] = 0
-    """Number of velocity coordinates."""
+    """Number of velocity coordinates; `nq` if a type does not say."""
     reads: ClassVar[int | None] = None
     """Number of coordinates that `transform` reads; `nq`, except for a mimic joint."""
     unbounded: ClassVar[float] = math.pi
     """`random` draws a coordinate without limits from [-unbounded, unbounded)."""
     custom_parameters: ClassVar[tuple[str, ...]] = ()
     """Names of further parameters, kept in the model's leaf `joint_parameters`."""
+
+    def __init_subclass__(cls) -> None:
+        """Let a type that says nothing of nv have as many velocities as coordinates."""
+        if "nq" in vars(cls) and "nv" not in vars(cls):
+            cls.nv = cls.nq
 
     @property
     def mechanism(self) -> Joint:
@@ -119,7 +124,7 @@ def uniform(u: Scalar, lower: Scalar, upper: Scalar, unbounded: float) -> jax.Ar
     has_lower, has_upper = jnp.isfinite(lower), jnp.isfinite(upper)
     a = jnp.where(has_lower, lower, jnp.where(has_upper, upper - 2 * unbounded, -unbounded))
     b = jnp.where(has_upper, upper, jnp.where(has_lower, lower + 2 * unbounded, unbounded))
-    return a + (b - a) * u
+    return a * (1 - u) + b * u
 
 
 def _twist(R: Mat3, dX: Transform) -> Motion:

@@ -97,7 +97,7 @@ def depth_first(links: Sequence[Link]) -> list[Link]:
             joints.add(link.joint_name)
     for link in links:
         if link.parent is not None and link.parent not in index:
-            hint = suggestion(link.parent, index)
+            hint = "the world is parent=None" if link.parent == "world" else suggestion(link.parent, index)
             raise _error(f"body {link.name!r} hangs on {link.parent!r}, which does not exist: {hint}", link)
     order: list[Link] = []
     todo = list(reversed(children.get(None, [])))

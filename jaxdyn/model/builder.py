@@ -113,7 +113,8 @@ class ModelBuilder:
             axis: the joint's axis, in the joint's frame.
             axis2: second axis of a universal joint, in the body's frame.
             pitch: displacement per angle of a helical joint, m/rad.
-            follows: name of a joint that this one mimics: q = ratio * q_followed + offset.
+            follows: name of a joint that this one mimics: q = ratio * q_followed + offset. Its limits are not
+                kept; its armature, damping and friction act on the joint it follows.
             ratio: see `follows`.
             offset: see `follows`.
             parameters: the numbers that a user's own joint type names in `custom_parameters`.

@@ -14,23 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn import _checks
-from jaxdyn.joints import Coordinates, JointParameters
+from jaxdyn.joints import Coordinates
 from jaxdyn.model.model import Model
-from jaxdyn.model.topology import JointGroup
-from jaxdyn.spatial import Transform, Vec3
-from jaxdyn.spatial.components import unstack
-
-
-def joint_parameters(model: Model, bodies: np.ndarray) -> JointParameters:
-    """Return the parameters of the joints that carry `bodies`, their axes normalised."""
-    return JointParameters(
-        axis=Vec3.from_array(model.axis[bodies]).normalized(),
-        axis2=Vec3.from_array(model.axis2[bodies]).normalized(),
-        pitch=model.pitch[bodies],
-        ratio=model.ratio[bodies],
-        offset=model.offset[bodies],
-        custom=tuple(unstack(model.joint_parameters[bodies])),
-    )
+from jaxdyn.model.topology import JointGroup, joint_parameters
+from jaxdyn.spatial import Transform
 
 
 def joint_transforms(model: Model, q: jax.Array) -> Transform:
@@ -38,12 +25,13 @@ def joint_transforms(model: Model, q: jax.Array) -> Transform:
     groups = model.topology.groups
     moved = []
     for group in groups:
-        X = group.joint.transform(joint_parameters(model, group.bodies), coordinates(q, group.q))
+        parameters = joint_parameters(vars(model), group.bodies, group.joint)
+        X = group.joint.transform(parameters, coordinates(q, group.q))
         moved.append(jax.tree.map(partial(_fill, shape=group.bodies.shape, dtype=q.dtype), X))
     if not moved:
         return jax.tree.map(lambda x: jnp.full(0, x, q.dtype), Transform.identity())
-    order = np.argsort(np.concatenate([group.bodies for group in groups]))
-    X_J = jax.tree.map(lambda *parts: _assemble(parts, order), *moved)
+    places = np.concatenate([group.bodies for group in groups])
+    X_J = jax.tree.map(lambda *parts: in_order(parts, places), *moved)
     return Transform.from_pose(model.placement) @ X_J
 
 
@@ -57,9 +45,10 @@ def _fill(x: Any, shape: tuple[int, ...], dtype: Any) -> jax.Array:
     return jnp.broadcast_to(jnp.asarray(x, jnp.result_type(dtype, x)), shape)
 
 
-def _assemble(parts: Sequence[jax.Array], order: np.ndarray) -> jax.Array:
-    """Concatenate and permute; the permutation is static and often trivial."""
+def in_order(parts: Sequence[jax.Array], places: np.ndarray) -> jax.Array:
+    """Concatenate parts whose rows belong at `places`; the permutation is static and often trivial."""
     whole = parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+    order = np.argsort(places).astype(np.int32)
     return whole if np.array_equal(order, np.arange(len(order))) else whole[order]
 
 
@@ -72,7 +61,7 @@ def _by_joint(model: Model, index: Callable[[JointGroup], np.ndarray], results: 
         places += list(index(group).T)
     if not parts:
         return jnp.zeros(0, model.dtype)
-    return _assemble(parts, np.argsort(np.concatenate(places)))
+    return in_order(parts, np.concatenate(places))
 
 
 def neutral(model: Model) -> jax.Array:
@@ -131,8 +120,9 @@ def integrate(model: Model, q: jax.Array, dq: jax.Array) -> jax.Array:
     Returns:
         The new configuration, (nq,), quaternions of unit length.
     """
-    q = _checks.vector("q", q, model.nq, "coordinate")
-    dq = _checks.vector("dq", dq, model.nv, "degree of freedom")
+    model.require_single(concrete=False)
+    q = _checks.vector("q", q, model.nq, "coordinate", model.dtype)
+    dq = _checks.vector("dq", dq, model.nv, "degree of freedom", model.dtype)
     dtype = jnp.result_type(q, dq)
     q, dq = q.astype(dtype), dq.astype(dtype)
     moved = (
@@ -158,8 +148,9 @@ def difference(model: Model, q0: jax.Array, q1: jax.Array) -> jax.Array:
     Returns:
         dq, (nv,).
     """
-    q0 = _checks.vector("q0", q0, model.nq, "coordinate")
-    q1 = _checks.vector("q1", q1, model.nq, "coordinate")
+    model.require_single(concrete=False)
+    q0 = _checks.vector("q0", q0, model.nq, "coordinate", model.dtype)
+    q1 = _checks.vector("q1", q1, model.nq, "coordinate", model.dtype)
     dtype = jnp.result_type(q0, q1)
     q0, q1 = q0.astype(dtype), q1.astype(dtype)
     gaps = (

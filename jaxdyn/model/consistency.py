@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
 from jaxdyn._checks import ModelError
-from jaxdyn.joints import JointParameters, Mimic
-from jaxdyn.model.topology import Topology
-from jaxdyn.spatial import RigidInertia, Transform, Vec3
+from jaxdyn.joints import Mimic
+from jaxdyn.model.topology import Topology, joint_parameters
+from jaxdyn.spatial import RigidInertia, Transform
 
 if TYPE_CHECKING:
     from jaxdyn.model.model import Model
@@ -64,13 +65,22 @@ def massless_joints(topology: Topology, numbers: Mapping[str, Any]) -> list[tupl
     ]
 
 
+def massless_joints_of(model: Model) -> list[tuple[int, str]]:
+    """Return what `massless_joints` says of a model."""
+    return massless_joints(model.topology, _numbers_of(model))
+
+
 def joint_inertias(model: Model) -> list[float]:
     """Return for each joint the least inertia it moves (kg or kg m^2), with all joints at zero."""
-    names = ("inertia", "placement", "axis", "axis2", "pitch", "joint_parameters", "armature")
-    numbers = {name: np.asarray(getattr(model, name), np.float64) for name in names}
-    return [least for least, _ in _least_inertias(model.topology, numbers, 0.0)]
+    return [least for least, _ in _least_inertias(model.topology, _numbers_of(model), 0.0)]
 
 
+def _numbers_of(model: Model) -> dict[str, np.ndarray]:
+    names = ("inertia", "placement", "axis", "axis2", "pitch", "ratio", "offset", "joint_parameters", "armature")
+    return {name: np.asarray(getattr(model, name), np.float64) for name in names}
+
+
+@jax.enable_x64(True)  # joints of users' own types are differentiated by JAX
 def _least_inertias(topology: Topology, numbers: Mapping[str, Any], at: float) -> list[tuple[float, float]]:
     """Return for each joint the least eigenvalue of D, and its ratio to the size of the inertia it carries."""
     composite = [RigidInertia.from_parameters(pi) for pi in numbers["inertia"]]
@@ -78,15 +88,13 @@ def _least_inertias(topology: Topology, numbers: Mapping[str, Any], at: float) -
     for i in reversed(range(topology.nbodies)):
         joint, parent = topology.joints[i], topology.parents[i]
         own = joint.mechanism
-        parameters = JointParameters(
-            axis=Vec3.from_array(numbers["axis"][i]),
-            axis2=Vec3.from_array(numbers["axis2"][i]),
-            pitch=numbers["pitch"][i],
-            custom=tuple(numbers["joint_parameters"][i]),
-        )
+        parameters = joint_parameters(numbers, i, joint)
         q = own.integrate(tuple(np.float64(x) for x in own.neutral()), (np.float64(at),) * own.nv)
         I = composite[i]
         S = own.subspace(parameters, q)
+        if not S:
+            least[i] = (np.inf, np.inf)
+            continue
         D = np.array([[float((I @ b).dot(a)) for b in S] for a in S])
         if not isinstance(joint, Mimic):
             start = topology.qd_start[i]

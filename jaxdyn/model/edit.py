@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from jaxdyn import _checks
-from jaxdyn._checks import ModelError
+from jaxdyn._checks import ModelError, ModelWarning
 from jaxdyn.joints import Fixed, Mimic
+from jaxdyn.model import consistency
 from jaxdyn.model.builder import ModelBuilder
-from jaxdyn.model.links import Link
+from jaxdyn.model.links import Link, coordinates
 from jaxdyn.model.model import Model
 from jaxdyn.spatial import Transform
 
@@ -37,6 +38,9 @@ def lock_joints(model: Model, positions: Mapping[str, Any]) -> Model:
         >>> wrist_fixed.nv, wrist_fixed.frame_names
         (5, ('base', 'link6', 'link7', 'tool'))
     """
+    if not isinstance(positions, Mapping):
+        raise ModelError(f"positions must map joint names to q, such as {{'elbow': 0.5}}; got {positions!r}")
+    model.require_single()
     t = model.topology
     where: dict[int, tuple[Any, ...]] = {}
     for name, q in positions.items():
@@ -45,7 +49,9 @@ def lock_joints(model: Model, positions: Mapping[str, Any]) -> Model:
         if isinstance(joint, Mimic):
             raise ModelError(f"joint {name!r} mimics {t.joint_names[t.followed[i]]!r}: lock that one, this one follows")
         what = f"lock_joints: position of {name!r}"
-        where[i] = tuple(_checks.numbers(what, np.reshape(q, -1) if np.ndim(q) == 0 else q, (joint.nq,)))
+        where[i] = tuple(coordinates(what, q, joint.nq))
+        if joint.type in ("spherical", "free") and not np.any(where[i][:4]):
+            raise ModelError(f"{what}: the quaternion must not be zero")
     for i, leader in enumerate(t.followed):
         if leader in where:
             where[i] = (float(model.ratio[i]) * where[leader][0] + float(model.offset[i]),)
@@ -103,8 +109,12 @@ def subtree(model: Model, body: str) -> Model:
 
 
 def _build_in(builder: ModelBuilder, model: Model) -> Model:
-    """Build with the floating-point type of `model`; what it warned of was said when it was loaded."""
-    reduced, _ = builder.assemble()
+    """Build with the floating-point type of `model`, and report only what was not true of it already."""
+    reduced, problems = builder.assemble()
+    known = {message for _, message in consistency.massless_joints_of(model)}
+    for message, _ in problems:
+        if message not in known:
+            warnings.warn(message, ModelWarning, stacklevel=3)
     return reduced.astype(model.dtype)
 
 

@@ -45,5 +45,8 @@ class Shapes(tuple[Geometry, ...]):
     def __eq__(self, other: Any) -> bool:
         return self is other or tuple.__eq__(self, other)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Shapes, (tuple(self),)  # without the hash, which differs from process to process
+
     def __ne__(self, other: Any) -> bool:
         return not self == other

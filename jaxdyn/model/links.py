@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from jaxdyn import _checks
 from jaxdyn._checks import ModelError, suggestion
-from jaxdyn.joints import JOINT_TYPES, Joint, JointParameters
+from jaxdyn.joints import JOINT_TYPES, Joint, JointParameters, Mimic
 from jaxdyn.model import consistency
 from jaxdyn.model.model import Model
+from jaxdyn.model.topology import joint_parameters
 from jaxdyn.spatial import Quaternion, RigidInertia, Sym3, Vec3
 
 PER_JOINT = ("axis", "axis2", "pitch", "ratio", "offset")
@@ -45,8 +46,7 @@ class Link:
     @property
     def joint_parameters(self) -> JointParameters:
         """What the joint's mechanism reads."""
-        axis, axis2 = (Vec3.from_array(self.numbers[name]).normalized() for name in ("axis", "axis2"))
-        return JointParameters(axis, axis2, self.numbers["pitch"], custom=tuple(self.custom))
+        return joint_parameters(self.numbers | {"joint_parameters": self.custom}, ..., self.joint)
 
 
 def check_name(kind: str, name: str) -> None:
@@ -62,10 +62,19 @@ def joint_of(joint: Joint | str, what: str) -> Joint:
             known = [name for name in JOINT_TYPES if name != "mimic"]
             raise ModelError(f"{what}: unknown joint type {joint!r}: {suggestion(joint, known)}")
         return JOINT_TYPES[joint]()
-    if not isinstance(joint, Joint):
+    if not isinstance(joint, Joint) or isinstance(joint, Mimic):
         raise ModelError(
-            f"{what}: joint must be a name such as 'revolute' or an instance of jaxdyn.joints.Joint; got {joint!r}"
+            f"{what}: joint must be a name such as 'revolute' or an instance of jaxdyn.joints.Joint "
+            f"(for a mimic joint, that of the joint it gears, with `follows`); got {joint!r}"
         )
+    unseen = sorted(set(vars(joint)) - {f.name for f in fields(joint)})
+    if unseen:
+        raise ModelError(
+            f"{what}: joints are compared by their fields, and {unseen[0]!r} of {type(joint).__name__} is none: "
+            "make the class a dataclass(frozen=True), or name the number in custom_parameters"
+        )
+    if not 0 <= joint.nv <= joint.nq:
+        raise ModelError(f"{what}: joint type {joint.type!r} must have 0 <= nv <= nq; got {joint.nv} and {joint.nq}")
     return joint
 
 
@@ -193,9 +202,7 @@ def problems_of(model: Model) -> list[str]:
             raise ModelError(f"{what}: mass must not be negative; got {float(M.m)}")
         central = M.central()[2] if M.m > 0 else M.J
         found += [f"{what}: {p}" for p in consistency.inertia_problems(float(M.m), central.to_array())]
-    names = (*PER_JOINT, "placement", "inertia", "joint_parameters", "armature")
-    numbers = {name: np.asarray(getattr(model, name), np.float64) for name in names}
-    return found + [message for _, message in consistency.massless_joints(model.topology, numbers)]
+    return found + [message for _, message in consistency.massless_joints_of(model)]
 
 
 def links_of(model: Model) -> list[Link]:

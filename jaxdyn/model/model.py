@@ -156,17 +156,30 @@ class Model:
             wanted, came = np.shape(getattr(self, name)), np.shape(value)
             if came[len(came) - len(wanted) :] != wanted:
                 raise ValueError(f"{name} must have shape {wanted} (after any batch axes); got {came}")
-            leaves[name] = jnp.asarray(value)
+            leaves[name] = self._leaf(name, value)
         if "geometry" in leaves:
             leaves["geometry"] = Shapes(leaves["geometry"])
         return dataclasses.replace(self, **leaves)
 
-    def require_single(self) -> None:
-        """Raise a ModelError unless this is one model (not a batch) with concrete leaves (not under jit or grad)."""
-        if isinstance(self.placement, jax.core.Tracer):
-            raise ModelError("a model with concrete leaves is needed; this one is traced by jit, vmap or grad")
-        if np.ndim(self.placement) != 2:
-            raise ModelError(f"one model is needed; this is a batch of them (placement: {np.shape(self.placement)})")
+    def _leaf(self, name: str, value: Any) -> jax.Array:
+        """Return a value for a leaf; only JAX arrays keep a floating-point type of their own."""
+        array = value if isinstance(value, jax.Array) else np.asarray(value)
+        if jnp.issubdtype(array.dtype, jnp.complexfloating):
+            raise ValueError(f"{name} must be real; got {array.dtype}")
+        if isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jnp.floating):
+            return array
+        return jnp.asarray(array, getattr(self, name).dtype)
+
+    def require_single(self, *, concrete: bool = True) -> None:
+        """Raise a ModelError unless this is one model, not a batch, and (if asked) not traced by jit or grad."""
+        leaves = {name: getattr(self, name) for name in ("placement", "axis", "inertia", "gravity")}
+        for (name, leaf), ndim in zip(leaves.items(), (2, 2, 2, 1), strict=True):
+            if concrete and isinstance(leaf, jax.core.Tracer):
+                raise ModelError("a model with concrete leaves is needed; this one is traced by jit, vmap or grad")
+            if np.ndim(leaf) != ndim:
+                raise ModelError(
+                    f"one model is needed; this is a batch of them ({name} has shape {np.shape(leaf)}): use jax.vmap"
+                )
 
     def astype(self, dtype: Any) -> Self:
         """Return a copy whose leaves have another floating-point type."""

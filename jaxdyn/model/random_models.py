@@ -71,7 +71,8 @@ def random_tree(
         n: number of bodies, the base included.
         seed: equal seeds give equal models.
         joints: names of joint types, each used once, in random order, before any is used again. Any type
-            that `ModelBuilder` knows by name; also "mimic", a revolute joint that follows an earlier joint
+            that `ModelBuilder` knows by name and that needs no parameters of its own; also "mimic", a
+            revolute joint that follows an earlier joint
             of one coordinate, and "fixed", whose body becomes a frame, so that the model has fewer bodies.
         floating_base: let the first root be a free joint named "root_joint", whatever `joints` says.
         branching: probability in [0, 1] that a body hangs on any earlier one of its tree instead of on the
@@ -207,4 +208,4 @@ def _random_drive(rng: np.random.Generator, kind: str, armature: bool, passive: 
     size = JOINT_TYPES[kind].nv
     highest = {"armature": 0.2, "stiffness": 10.0, "damping": 1.0, "friction": 0.5}
     drawn = {name: rng.uniform(0.05 * high, high, size) for name, high in highest.items()}
-    return {name: x for name, x in drawn.items() if (armature if name == "armature" else passive)}
+    return {name: x for name, x in drawn.items() if size and (armature if name == "armature" else passive)}

@@ -10,11 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxdyn._checks import suggestion
-from jaxdyn.joints import Joint, Mimic
+from jaxdyn.joints import Joint, JointParameters, Mimic
+from jaxdyn.spatial import Vec3
 
 
 class JointGroup(NamedTuple):
-    """All joints of one type: where they are, and which coordinates they read."""
+    """All joints of one type: where they are, and which coordinates they read.
+
+    Indices are int32, which JAX takes with and without its 64-bit flag.
+    """
 
     joint: Joint
     bodies: np.ndarray
@@ -23,6 +27,25 @@ class JointGroup(NamedTuple):
     """(k, reads) indices into q, those that `Joint.transform` reads."""
     qd: np.ndarray
     """(k, columns) indices into qd, one for each column of `Joint.subspace`."""
+
+
+def joint_parameters(leaves: Mapping[str, Any], bodies: Any, joint: Joint) -> JointParameters:
+    """Return the parameters of joints of one type, their axes normalised.
+
+    Args:
+        leaves: a model's leaves by name, in NumPy or JAX.
+        bodies: index of the bodies that the joints carry.
+        joint: their type.
+    """
+    custom = leaves["joint_parameters"][bodies]
+    return JointParameters(
+        axis=Vec3.from_array(leaves["axis"][bodies]).normalized(),
+        axis2=Vec3.from_array(leaves["axis2"][bodies]).normalized(),
+        pitch=leaves["pitch"][bodies],
+        ratio=leaves["ratio"][bodies],
+        offset=leaves["offset"][bodies],
+        custom=tuple(custom[..., i] for i in range(len(joint.mechanism.custom_parameters))),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +78,10 @@ class Topology:
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is cached: hashes of text differ from process to process."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __eq__(self, other: Any) -> bool:
         return self is other or (type(other) is Topology and self._key == other._key)
@@ -91,13 +118,13 @@ class Topology:
         members: dict[Joint, list[int]] = {}
         for i, joint in enumerate(self.joints):
             members.setdefault(joint, []).append(i)
-        return tuple(self._group(joint, np.array(bodies)) for joint, bodies in members.items())
+        return tuple(self._group(joint, np.array(bodies, np.int32)) for joint, bodies in members.items())
 
     def _group(self, joint: Joint, bodies: np.ndarray) -> JointGroup:
         reads = joint.nq if joint.reads is None else joint.reads
         columns = joint.nv if joint.reads is None else joint.reads
-        q = np.array(self.q_start)[bodies][:, None] + np.arange(reads)[None]
-        qd = np.array(self.qd_start)[bodies][:, None] + np.arange(columns)[None]
+        q = np.array(self.q_start, np.int32)[bodies][:, None] + np.arange(reads, dtype=np.int32)[None]
+        qd = np.array(self.qd_start, np.int32)[bodies][:, None] + np.arange(columns, dtype=np.int32)[None]
         return JointGroup(joint, bodies, q, qd)
 
     @cached_property

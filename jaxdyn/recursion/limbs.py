@@ -18,7 +18,7 @@ class LimbGroup:
     """Limbs of equal length that are crossed together."""
 
     bodies: np.ndarray
-    """(steps, lanes) body indices, base to tip."""
+    """(steps, lanes) body indices, base to tip; int32, which JAX takes with and without its 64-bit flag."""
     start: np.ndarray
     """(lanes,) where each limb begins: an index into the tips of all earlier groups, in order, the world being 0."""
 
@@ -48,8 +48,8 @@ def limb_groups(parents: tuple[int, ...]) -> tuple[LimbGroup, ...]:
         ready = []
         starts = dict(tips)
         for limbs in by_length.values():
-            start = np.array([starts[parents[limb[0]]] for limb in limbs])
-            groups.append(LimbGroup(np.array(limbs).T, start))
+            start = np.array([starts[parents[limb[0]]] for limb in limbs], np.int32)
+            groups.append(LimbGroup(np.array(limbs, np.int32).T, start))
             for limb in limbs:
                 tips[limb[-1]] = len(tips)
                 ready += children[limb[-1]]

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn.model.configuration import in_order
 from jaxdyn.recursion.limbs import limb_groups
 
 Carry = TypeVar("Carry")
@@ -48,21 +49,23 @@ def outward(
         end, result = jax.lax.scan(step, begin, jax.tree.map(lambda b: b[group.bodies], bodies))
         tips = jax.tree.map(lambda t, e: jnp.concatenate([t, e]), tips, end)
         results.append(result)
-    order = np.argsort(np.concatenate([group.bodies.ravel() for group in groups]))
-    return jax.tree.map(lambda *parts: _join(parts, order), *results)
-
-
-def _join(parts: tuple[jax.Array, ...], order: np.ndarray) -> jax.Array:
-    """Put (steps, lanes, ...) results of all groups in the order of bodies."""
-    flat = [part.reshape((-1, *part.shape[2:])) for part in parts]
-    whole = flat[0] if len(flat) == 1 else jnp.concatenate(flat)
-    return whole if np.array_equal(order, np.arange(len(order))) else whole[order]
+    places = np.concatenate([group.bodies.ravel() for group in groups])
+    flat = (jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), result) for result in results)
+    return jax.tree.map(lambda *parts: in_order(parts, places), *flat)
 
 
 def _uniform(world: Any, bodies: Any) -> tuple[Any, Any]:
-    """Give all numbers one floating-point type: a scan's carry must not change its type on the way."""
-    dtype = jnp.result_type(*jax.tree.leaves((world, bodies)))
-    return jax.tree.map(lambda x: jnp.asarray(x, dtype), (world, bodies))
+    """Give all numbers one type: a scan's carry must not change its type on the way.
+
+    The world's constants are tied to the bodies' data by a zero, so that under `jax.shard_map` they vary
+    over the same mesh axes.
+    """
+    leaves = jax.tree.leaves((world, bodies))
+    dtype = jnp.result_type(*leaves)
+    world, bodies = jax.tree.map(lambda x: jnp.asarray(x, dtype), (world, bodies))
+    first = (x.reshape(-1)[:1] for x in jax.tree.leaves(bodies) if x.size)
+    zero = sum((jnp.where(False, x, 0).sum() for x in first), start=jnp.zeros((), dtype))
+    return jax.tree.map(lambda w: w + zero, world), bodies
 
 
 def _empty_result(step: Callable[..., Any], world: Any, bodies: Any) -> Any:

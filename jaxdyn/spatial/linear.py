@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self, overload
 
-from jaxdyn._numerics import Scalar, safe_rsqrt
+from jaxdyn._numerics import Scalar, reciprocal_size, safe_rsqrt
 from jaxdyn.spatial.components import Components, components, stack, unstack
 
 
@@ -40,7 +40,8 @@ class Vec3(Components):
 
     def normalized(self) -> Vec3:
         """Return a / |a|; the zero vector stays zero, with zero derivatives."""
-        return safe_rsqrt(self.dot(self)) * self
+        scaled = reciprocal_size(self.x, self.y, self.z) * self
+        return safe_rsqrt(scaled.dot(scaled)) * scaled
 
 
 @components

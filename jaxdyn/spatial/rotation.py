@@ -12,6 +12,7 @@ from jaxdyn._numerics import (
     Scalar,
     arctan_over,
     namespace,
+    reciprocal_size,
     safe_reciprocal,
     safe_rsqrt,
     safe_sqrt,
@@ -65,8 +66,9 @@ class Quaternion(Components):
 
     def normalized(self) -> Quaternion:
         """Return q / |q|; the zero quaternion gives the identity, with zero derivatives."""
-        n2 = self.norm_squared
-        unit = safe_rsqrt(n2) * self
+        scaled = reciprocal_size(*self) * self
+        n2 = scaled.norm_squared
+        unit = safe_rsqrt(n2) * scaled
         xp = namespace(n2)
         return Quaternion(xp.where(n2 > 0, unit.w, 0 * n2 + 1), unit.x, unit.y, unit.z)
 
@@ -78,8 +80,9 @@ class Quaternion(Components):
         No root is taken, the result does not depend on the length of q, and the zero quaternion gives
         the identity.
         """
-        s = 2 * safe_reciprocal(self.norm_squared)
-        w, x, y, z = self.w, self.x, self.y, self.z
+        scaled = reciprocal_size(*self) * self
+        s = 2 * safe_reciprocal(scaled.norm_squared)
+        w, x, y, z = scaled
         sx, sy, sz = s * x, s * y, s * z
         wx, wy, wz = w * sx, w * sy, w * sz
         xx, xy, xz, yy, yz, zz = x * sx, x * sy, x * sz, y * sy, y * sz, z * sz
@@ -175,7 +178,7 @@ def align_z(axis: Vec3) -> Mat3:
     """Return the least rotation that takes e_z to a unit `axis`: its columns are two normals and the axis.
 
     Where the axis points nearly straight down (z < -0.9), where the least rotation is singular, it is the
-    least rotation from -e_z after half a turn about e_x.
+    least rotation from -e_z after half a turn about e_x; the normals jump where the one hands over to the other.
     """
     xp = namespace(axis.x, axis.y, axis.z)
     down = axis.z < -0.9

@@ -79,10 +79,58 @@ def test_a_frame_moves_with_its_placement(forest):
     """d position / d (xyz of the frame in its body) is the body's rotation."""
     q = jaxdyn.random_configuration(forest, jax.random.key(5))
     tip = forest.frame_names.index("tip")
-    position = lambda model: jaxdyn.frame_pose(model, q, "tip").position
-    slope = jax.jacrev(position)(forest).frame_placement[:, tip, 4:]
+    position = lambda placement: jaxdyn.frame_pose(forest.replace(frame_placement=placement), q, "tip").position
+    _, slope = jax.jvp(position, (forest.frame_placement,), (jnp.zeros_like(forest.frame_placement).at[tip, 5].set(1),))
     body = forest.topology.frame_parents[tip]
-    np.testing.assert_allclose(slope, jaxdyn.forward_kinematics(forest, q).rotation[body], atol=1e-13)
+    np.testing.assert_allclose(slope, jaxdyn.forward_kinematics(forest, q).rotation[body][:, 1], atol=1e-13)
+
+
+def test_lengths_of_axes_and_quaternions_do_not_matter(forest):
+    q = jaxdyn.random_configuration(forest, jax.random.key(5))
+    scaled = forest.replace(
+        axis=3 * forest.axis,
+        axis2=0.1 * forest.axis2,
+        placement=forest.placement.at[:, :4].multiply(2.0),
+        frame_placement=forest.frame_placement.at[:, :4].multiply(-0.5),
+    )
+    for f in (jaxdyn.forward_kinematics, jaxdyn.frame_poses):
+        chex.assert_trees_all_close(f(scaled, q), f(forest, q), atol=1e-13)
+
+
+def test_works_on_both_sides_of_the_64_bit_flag():
+    for flag in (True, False, True):
+        with jax.enable_x64(flag):
+            model = jaxdyn.load("quadruped")
+            poses = jaxdyn.forward_kinematics(model, jaxdyn.neutral(model))
+            assert poses.position.dtype == (jnp.float64 if flag else jnp.float32)
+
+
+def test_shard_map():
+    model = jaxdyn.load("double_pendulum")
+    mesh = jax.make_mesh((1,), ("batch",), axis_types=(jax.sharding.AxisType.Auto,))
+    q = jnp.ones((4, 2))
+    positions = lambda q: jax.vmap(lambda q: jaxdyn.forward_kinematics(model, q).position)(q)
+    spec = jax.sharding.PartitionSpec("batch")
+    sharded = jax.jit(jax.shard_map(positions, mesh=mesh, in_specs=spec, out_specs=spec))(q)
+    np.testing.assert_allclose(sharded, positions(q), atol=1e-15)
+
+
+def test_a_batch_of_models_without_vmap_is_refused():
+    model = jaxdyn.load("double_pendulum")
+    batch = model.replace(inertia=jnp.stack([model.inertia] * 3))
+    with pytest.raises(ValueError, match=r"a batch of them \(inertia has shape \(3, 2, 10\)\): use jax.vmap"):
+        jaxdyn.forward_kinematics(batch, jnp.zeros(2))
+
+
+def test_single_precision_models_stay_single():
+    model = jaxdyn.load("double_pendulum").astype(jnp.float32)
+    q = jnp.zeros(2, jnp.float32)
+    for poses in (
+        jaxdyn.frame_pose(model, q, "tip", point=(0.1, 0.2, 0.3)),
+        jaxdyn.forward_kinematics(model, [0.0, 0.0]),
+        jaxdyn.forward_kinematics(model, jnp.array([0, 0])),
+    ):
+        assert poses.position.dtype == jnp.float32
 
 
 def test_vmap_and_jit_give_the_same(forest):

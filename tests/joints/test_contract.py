@@ -72,6 +72,11 @@ def each_type(where=lambda joint: True):
     return pytest.mark.parametrize("joint", chosen.values(), ids=chosen.keys())
 
 
+def half_turn(q):
+    """Another configuration, of a quaternion half a turn away."""
+    return (-q[1], q[0], -q[3], q[2], *q[4:]) if len(q) >= 4 else tuple(x + math.pi for x in q)
+
+
 def dense(motion, count=8):
     return jnp.stack([jnp.broadcast_to(jnp.asarray(x), (count,)) for x in (*motion.ang, *motion.lin)])
 
@@ -178,17 +183,20 @@ def test_derivatives_are_finite_at_awkward_points(joint, dtype):
     P = parameters(dtype)
     q, qd = samples(joint, dtype, 5)
 
-    def weighted(flat):  # one NaN shows in the sum
+    def weighted(flat, case):  # one NaN shows in the sum
         q, qd = tuple(flat[: len(q0)]), tuple(flat[len(q0) :])
         own, rate = q[: joint.nq], qd[: joint.nv]
-        values = [joint.transform(P, q), joint.bias(P, q, qd), joint.integrate(own, rate), joint.difference(own, own)]
+        others = zip(own, (-x for x in own), half_turn(own), strict=True)
+        other = tuple(jnp.where(case == 0, a, jnp.where(case == 1, b, c)) for a, b, c in others)
+        gap = joint.difference(own, other)
+        values = [joint.transform(P, q), joint.bias(P, q, qd), joint.integrate(own, rate), gap]
         return sum((i + 1) * jnp.asarray(x, dtype) for i, x in enumerate(jax.tree.leaves(values)))
 
     q0, flat = q, jnp.stack(q + qd, axis=-1) if q + qd else jnp.zeros((5, 0), dtype)
     # A Hessian times a vector without zeros: one NaN in the Hessian shows in the product.
-    mixed = lambda x: jax.jvp(jax.grad(weighted), (x,), (1 + jnp.arange(x.size, dtype=dtype),))
-    everything = lambda x: (weighted(x), *mixed(x))
-    for x in jax.jit(jax.vmap(everything))(flat):
+    mixed = lambda x, case: jax.jvp(lambda x: jax.grad(weighted)(x, case), (x,), (1 + jnp.arange(x.size, dtype=dtype),))
+    everything = lambda x, case: (weighted(x, case), *mixed(x, case))
+    for x in jax.jit(jax.vmap(everything))(jnp.tile(flat, (3, 1)), jnp.repeat(jnp.arange(3), 5)):
         assert x.dtype == dtype
         assert jnp.all(jnp.isfinite(x))
 
@@ -202,9 +210,25 @@ def test_random_respects_limits(joint):
     assert float(jnp.std(inside)) == pytest.approx(0.5 / math.sqrt(12), rel=0.1)
     one_sided = jnp.stack(joint.random(u, full(5.0), full(jnp.inf)))
     assert jnp.all((one_sided >= 5.0) & (one_sided < 5.0 + 2 * math.pi))
+    other_side = jnp.stack(joint.random(u, full(-jnp.inf), full(5.0)))
+    assert jnp.all((other_side >= 5.0 - 2 * math.pi) & (other_side < 5.0))
+    assert jnp.all(jnp.isfinite(jnp.stack(joint.random(u, full(-1.7e308), full(1.7e308)))))
     free = jnp.stack(joint.random(u, full(-jnp.inf), full(jnp.inf)))
     assert jnp.all(jnp.abs(free) <= math.pi)
     assert jnp.std(free) > 0.5
+
+
+def test_random_positions_of_a_free_joint_respect_their_own_limits():
+    u = tuple(jax.random.uniform(jax.random.key(0), (7, 1000)))
+    lower = tuple(jnp.full(1000, x) for x in (9.0, 9.0, 9.0, 9.0, 0.0, 1.0, 2.0))
+    q = jnp.stack(TYPES["free"].random(u, lower, tuple(x + 0.5 for x in lower)))
+    for i, start in enumerate((0.0, 1.0, 2.0)):
+        assert jnp.all((q[4 + i] >= start) & (q[4 + i] < start + 0.5))
+
+
+def test_velocities_are_as_many_as_coordinates_unless_a_type_says_otherwise():
+    assert type("Two", (Joint,), {"nq": 2}).nv == 2
+    assert TYPES["spherical"].nv == 3
 
 
 def test_random_rotations_are_uniform():

@@ -7,9 +7,17 @@ import pytest
 
 import jaxdyn
 from jaxdyn import ModelBuilder, ModelError, ModelWarning
-from jaxdyn.joints import Joint
+from jaxdyn.joints import Joint, Mimic
 
 SOLID = {"mass": 1.0, "com": (0.1, 0.0, 0.2), "inertia": (0.1, 0.2, 0.15)}
+
+
+class Screw(Joint):
+    type = "screw"
+    nq = 1
+
+    def __init__(self, lead):
+        self.__dict__["lead"] = lead
 
 
 def two_links():
@@ -136,6 +144,11 @@ REFUSED = {
         "a spherical joint with 4 coordinates",
     ),
     "a ball that mimics": (lambda b: b.add_body("c", joint="spherical", follows="joint_0"), "only a joint with one"),
+    "text number": (lambda b: b.add_body("c", mass="1.0"), "mass must be one number; got '1.0'"),
+    "the world by name": (lambda b: b.add_body("c", "world"), "the world is parent=None"),
+    "mimic without a leader": (lambda b: b.add_body("c", joint=Mimic()), "with `follows`"),
+    "hidden number": (lambda b: b.add_body("c", joint=Screw(0.1)), "'lead' of Screw is none: make the class a dataclass"),
+    "more velocities": (lambda b: b.add_body("c", joint=type("J", (Joint,), {"nq": 1, "nv": 2})()), "0 <= nv <= nq"),
     "a spring that mimics": (
         lambda b: b.add_body("c", "b", follows="joint_0", stiffness=1.0), "a mimic joint has no spring of its own",
     ),
@@ -236,9 +249,20 @@ def test_own_joint_type_with_parameters():
         custom_parameters = ("lead",)
 
         def transform(self, parameters, q):
-            return Transform(axis_angle(parameters.axis, q[0]), (parameters.custom[0] * q[0]) * parameters.axis)
+            (lead,) = parameters.custom
+            return Transform(axis_angle(parameters.axis, q[0]), (lead * q[0]) * parameters.axis)
 
-    model = two_links().add_body("c", "b", Screw(), parameters=(0.25,), **SOLID).build(strict=True)
-    height = lambda model: jaxdyn.forward_kinematics(model, jnp.array([0.0, 0.0, 2.0])).position[2, 2]
+    class Pair(Joint):  # wider than the other: each type sees its own parameters only
+        type = "pair"
+        nq = 1
+        custom_parameters = ("a", "b")
+
+        def transform(self, parameters, q):
+            a, b = parameters.custom
+            return Transform(axis_angle(parameters.axis, a * q[0]), (b * q[0]) * parameters.axis)
+
+    builder = two_links().add_body("c", "b", Screw(), parameters=(0.25,), **SOLID)
+    model = builder.add_body("d", "c", Pair(), parameters=(1.0, 2.0), **SOLID).build(strict=True)
+    height = lambda model: jaxdyn.forward_kinematics(model, jnp.array([0.0, 0.0, 2.0, 0.0])).position[2, 2]
     assert height(model) == pytest.approx(1 + 0.25 * 2)
     assert jax.grad(height)(model).joint_parameters[2, 0] == pytest.approx(2.0)

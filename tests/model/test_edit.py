@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn import ModelBuilder, ModelError
+from jaxdyn import ModelBuilder, ModelError, ModelWarning
 
 
 @jax.jit
@@ -80,6 +80,22 @@ def test_lock_refuses_bad_input():
         jaxdyn.lock_joints(arm, {"joint1": [0.0, 1.0]})
     with pytest.raises(ModelError, match="position of 'joint1' must be finite"):
         jaxdyn.lock_joints(arm, {"joint1": np.nan})
+    with pytest.raises(ModelError, match="positions must map joint names to q"):
+        jaxdyn.lock_joints(arm, ["joint1"])
+    with pytest.raises(ModelError, match="quaternion must not be zero"):
+        jaxdyn.lock_joints(jaxdyn.load("quadruped"), {"root_joint": np.zeros(7)})
+    with pytest.raises(ModelError, match="traced by jit"):
+        jax.jit(lambda m: jaxdyn.lock_joints(m, {"joint1": 0.0}))(arm)
+
+
+def test_a_joint_that_no_longer_moves_anything_is_reported():
+    rod = {"mass": 1.0, "com": (0, 0, 0.5), "inertia": (1e-1, 1e-1, 1e-30)}
+    builder = ModelBuilder().add_body("a", joint_name="spin").add_body("b", "a", axis=(1, 0, 0), **rod)
+    with pytest.warns(ModelWarning, match="not positive definite"):
+        model = builder.build()
+    with pytest.warns(ModelWarning, match="'spin' moves no inertia"):
+        jaxdyn.lock_joints(model, {"joint_1": 0.0})
+    jaxdyn.lock_joints(model, {"joint_1": 0.5})
 
 
 def test_keeps_the_floating_point_type():

@@ -1,5 +1,9 @@
 """The model as a pytree: differentiable, batchable, never retraced for numbers."""
 
+import pickle
+import subprocess
+import sys
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -29,6 +33,28 @@ def test_replace_checks_names_and_shapes(arm):
     with pytest.raises(ValueError, match=r"gravity must have shape \(3,\).*got \(2,\)"):
         arm.replace(gravity=jnp.zeros(2))
     assert arm.replace(gravity=np.zeros((5, 3))).gravity.shape == (5, 3)  # a batch of models
+
+
+def test_replaced_leaves_keep_the_type_of_the_model(arm):
+    single = arm.astype(jnp.float32)
+    assert single.replace(gravity=(0, 0, -10)).gravity.dtype == jnp.float32
+    assert single.replace(gravity=np.zeros(3)).dtype == jnp.float32
+    assert single.replace(placement=arm.placement).placement.dtype == jnp.float64  # a JAX array knows what it is
+    with pytest.raises(ValueError, match="gravity must be real"):
+        arm.replace(gravity=jnp.zeros(3) + 0j)
+
+
+def test_pickled_models_are_equal_in_another_process(arm, tmp_path):
+    path = tmp_path / "arm.pickle"
+    path.write_bytes(pickle.dumps((arm.topology, arm.geometry)))
+    code = f"""
+import pickle, jaxdyn
+topology, geometry = pickle.load(open({str(path)!r}, "rb"))
+arm = jaxdyn.load("arm7")
+assert {{topology, arm.topology}} == {{topology}} and {{geometry, arm.geometry}} == {{geometry}}
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_astype(arm):
@@ -79,7 +105,8 @@ def test_numbers_never_retrace_and_equal_models_share_a_trace(arm):
 def test_public_functions_do_not_recompile_for_numbers_or_names(arm):
     q = jnp.full(7, 0.1)
     chex.clear_trace_counter()
-    jaxdyn.frame_pose(arm, q, "tool")
+    for point in (None, (0.0, 0.0, 0.0)):
+        jaxdyn.frame_pose(arm, q, "tool", point)
     before = jaxdyn.algorithms.kinematics._frame_pose._cache_size()
     for name in (*arm.body_names, *arm.frame_names):
         jaxdyn.frame_pose(arm.replace(axis=2 * arm.axis), 3 * q, name, point=(0.1, 0.2, 0.3))

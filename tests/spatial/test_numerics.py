@@ -68,12 +68,16 @@ def test_guarded_roots_and_quotients():
             assert g(0.0) == 0.0
     assert _numerics.safe_sqrt(4.0) == 2.0
     assert _numerics.safe_rsqrt(4.0) == 0.5
-    assert _numerics.safe_reciprocal(0.0, otherwise=7.0) == 7.0
+    assert _numerics.safe_reciprocal(4.0) == 0.25
 
 
-def test_wrap_angle():
-    angles = jnp.array([-np.pi, np.pi, 3.2, -3.2, 100.0])
-    wrapped = _numerics.wrap_angle(angles)
-    assert jnp.all((wrapped >= -np.pi) & (wrapped < np.pi))
-    np.testing.assert_allclose(jnp.exp(1j * wrapped), jnp.exp(1j * angles), atol=1e-13)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-13), (np.float32, 1e-4)])
+def test_wrap_angle(dtype, tolerance):
+    odd = np.arange(-9, 10, 2) * np.pi
+    near = [np.nextafter(odd.astype(dtype), dtype(s)) for s in (-100, 100)]
+    angles = np.concatenate([odd, *near, [3.2, -3.2, 100.0, 0.0]]).astype(dtype)
+    wrapped = _numerics.wrap_angle(jnp.array(angles))
+    assert wrapped.dtype == dtype
+    assert jnp.all((wrapped >= dtype(-np.pi)) & (wrapped <= dtype(np.pi)))
+    np.testing.assert_allclose(np.exp(1j * np.asarray(wrapped)), np.exp(1j * angles), atol=tolerance)
     assert jax.grad(_numerics.wrap_angle)(3.2) == 1.0
