@@ -10,11 +10,10 @@ zero, so that values, gradients and Hessians at zero rotation are exact limits.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from functools import partial
+from functools import partial, reduce
 from types import ModuleType
 from typing import Any
 
@@ -146,7 +145,7 @@ def reciprocal_size(*xs: Scalar) -> Scalar:
     square neither overflows nor vanishes.
     """
     xp = namespace(*xs)
-    size = functools.reduce(xp.maximum, (xp.abs(x) for x in xs))
+    size = reduce(xp.maximum, (xp.abs(x) for x in xs))
     size = xp.where(size > 0, size, 0 * size + 1)
     return 1 / (size if xp is np else jax.lax.stop_gradient(size))
 

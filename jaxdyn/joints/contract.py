@@ -56,7 +56,7 @@ class Joint:
         >>> from jaxdyn.spatial import Transform, axis_angle
         >>> class Wormscrew(Joint):
         ...     type = "wormscrew"
-        ...     nq = nv = 1
+        ...     nq = 1
         ...
         ...     def transform(self, parameters, q):
         ...         travel = 0.01 * q[0] + 0.002 * q[0] * q[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 from jaxdyn._checks import ModelError
 from jaxdyn.joints import Mimic
 from jaxdyn.model.topology import Topology, joint_parameters
-from jaxdyn.spatial import RigidInertia, Transform
+from jaxdyn.spatial import Motion, RigidInertia, Transform
 
 if TYPE_CHECKING:
     from jaxdyn.model.model import Model
@@ -90,23 +90,25 @@ def _least_inertias(topology: Topology, numbers: Mapping[str, Any], at: float) -
         own = joint.mechanism
         parameters = joint_parameters(numbers, i, joint)
         q = own.integrate(tuple(np.float64(x) for x in own.neutral()), (np.float64(at),) * own.nv)
-        I = composite[i]
-        S = own.subspace(parameters, q)
-        if not S:
-            least[i] = (np.inf, np.inf)
-            continue
-        D = np.array([[float((I @ b).dot(a)) for b in S] for a in S])
-        if not isinstance(joint, Mimic):
-            start = topology.qd_start[i]
-            D = D + np.diag(numbers["armature"][start : start + joint.nv])
-        if not np.all(np.isfinite(D)) or not np.isfinite(I.J.trace):
-            raise ModelError(
-                f"joint {topology.joint_names[i]!r} carries an inertia that is not finite: it is too large"
-            )
-        smallest = float(_eigenvalues(D)[0])
-        size = max(float(I.m), float(I.J.trace), float(np.max(D)))
-        least[i] = (smallest, smallest / size if size > 0 else 0.0)
         if parent >= 0:
             X = Transform.from_pose(numbers["placement"][i]) @ own.transform(parameters, q)
-            composite[parent] = composite[parent] + I.transform(X)
+            composite[parent] = composite[parent] + composite[i].transform(X)
+        least[i] = _least_eigenvalue(topology, i, composite[i], own.subspace(parameters, q), numbers["armature"])
     return least
+
+
+def _least_eigenvalue(
+    topology: Topology, i: int, I: RigidInertia, S: Sequence[Motion], armature: np.ndarray
+) -> tuple[float, float]:
+    """Return the least eigenvalue of D = S* I S + armature of joint i, and its ratio to the size of I."""
+    if not S:
+        return np.inf, np.inf
+    D = np.array([[float((I @ b).dot(a)) for b in S] for a in S])
+    if not isinstance(topology.joints[i], Mimic):
+        start = topology.qd_start[i]
+        D = D + np.diag(armature[start : start + len(S)])
+    if not np.all(np.isfinite(D)) or not np.isfinite(I.J.trace):
+        raise ModelError(f"joint {topology.joint_names[i]!r} carries an inertia that is not finite: it is too large")
+    smallest = float(_eigenvalues(D)[0])
+    size = max(float(I.m), float(I.J.trace), float(np.max(D)))
+    return smallest, smallest / size if size > 0 else 0.0
