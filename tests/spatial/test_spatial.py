@@ -47,20 +47,20 @@ def _inertia_of(points):
     return Sym3.from_array(np.trace(S) * np.eye(3) - S)
 
 
-def close(a, b, scale=1.0):
+def assert_close(a, b, scale=1.0):
     a, b = (np.asarray(x.to_array()) if hasattr(x, "to_array") else np.asarray(x) for x in (a, b))
     np.testing.assert_allclose(a, b, rtol=0, atol=1e-12 * max(1.0, scale, np.abs(b).max(initial=0)))
 
 
 @hypothesis.given(motions, motions)
 def test_motion_cross_product_is_antisymmetric(a, b):
-    close(a.cross(b), -b.cross(a))
+    assert_close(a.cross(b), -b.cross(a))
 
 
 @hypothesis.given(motions, motions, motions)
 def test_motion_cross_product_satisfies_jacobi(a, b, c):
     total = a.cross(b.cross(c)) + b.cross(c.cross(a)) + c.cross(a.cross(b))
-    close(total, np.zeros(6), scale=1e4)
+    assert_close(total, np.zeros(6), scale=1e4)
 
 
 @hypothesis.given(motions, motions, forces)
@@ -75,13 +75,13 @@ def test_power_is_the_same_in_every_frame(X, V, f):
 
 @hypothesis.given(transforms, motions, motions)
 def test_transforms_preserve_the_cross_product(X, a, b):
-    close(X.motion(a).cross(X.motion(b)), X.motion(a.cross(b)), scale=1e4)
+    assert_close(X.motion(a).cross(X.motion(b)), X.motion(a.cross(b)), scale=1e4)
 
 
 @hypothesis.given(motions, vectors, motions)
 def test_cross_matrix_of_a_shifted_motion(V, l, X):
     """002 B.8: (phi* V)~ = phi* V~ phi*^-1, with phi* the shift by l."""
-    close(V.shift(l).cross(X), V.cross(X.shift(-l)).shift(l), scale=1e4)
+    assert_close(V.shift(l).cross(X), V.cross(X.shift(-l)).shift(l), scale=1e4)
 
 
 @hypothesis.given(motions, forces, vectors)
@@ -91,15 +91,15 @@ def test_shifts_of_motion_and_force_are_dual(V, f, l):
 
 @hypothesis.given(transforms, transforms, motions)
 def test_composition_and_inverse(X, Y, V):
-    close((X @ Y).motion(V), X.motion(Y.motion(V)), scale=1e3)
-    close((X @ X.inverse()).p, np.zeros(3), scale=1e2)
-    close((X @ X.inverse()).R, np.eye(3))
+    assert_close((X @ Y).motion(V), X.motion(Y.motion(V)), scale=1e3)
+    assert_close((X @ X.inverse()).p, np.zeros(3), scale=1e2)
+    assert_close((X @ X.inverse()).R, np.eye(3))
 
 
 @hypothesis.given(inertias, transforms, motions)
 def test_congruence_of_rigid_inertia_keeps_momentum(M, X, V):
     """X* M X^-1: the momentum of the transformed body is the transformed momentum."""
-    close(M.transform(X) @ X.motion(V), X.force(M @ V), scale=1e6)
+    assert_close(M.transform(X) @ X.motion(V), X.force(M @ V), scale=1e6)
 
 
 @hypothesis.given(inertias, transforms)
@@ -107,13 +107,13 @@ def test_articulated_inertia_of_a_rigid_body_transforms_alike(M, X):
     moved = ArticulatedInertia.from_rigid(M).transform(X)
     again = ArticulatedInertia.from_rigid(M.transform(X))
     for a, b in zip(jax.tree.leaves(moved), jax.tree.leaves(again), strict=True):
-        close(a, b, scale=1e4)
+        assert_close(a, b, scale=1e4)
 
 
 @hypothesis.given(inertias, motions, forces, st.floats(0.01, 2))
 def test_downdate_is_a_rank_one_change(M, V, U, s):
     P = ArticulatedInertia.from_rigid(M)
-    close(P.downdate(U, s) @ V, (P @ V) - (s * U.dot(V)) * U, scale=1e7)
+    assert_close(P.downdate(U, s) @ V, (P @ V) - (s * U.dot(V)) * U, scale=1e7)
 
 
 @hypothesis.given(inertias)
@@ -121,7 +121,7 @@ def test_ten_parameters_in_and_out(M):
     again = RigidInertia.from_parameters(M.to_parameters())
     assert again == M
     m, c, I = M.central()
-    close(RigidInertia.from_com(m, c, I).to_parameters(), M.to_parameters(), scale=1e3)
+    assert_close(RigidInertia.from_com(m, c, I).to_parameters(), M.to_parameters(), scale=1e3)
 
 
 def test_parameter_order_is_pinocchios():
@@ -155,13 +155,13 @@ def test_dense_matrices_are_the_textbooks(rng):
 def test_exponential_and_logarithm_are_inverse(w):
     angle = np.sqrt(w.dot(w))
     hypothesis.assume(angle < np.pi - 1e-6)
-    close(Quaternion.exp(w).log(), w)
+    assert_close(Quaternion.exp(w).log(), w)
 
 
 @hypothesis.given(motions)
 def test_rigid_exponential_and_logarithm_are_inverse(V):
     hypothesis.assume(np.sqrt(V.ang.dot(V.ang)) < np.pi - 1e-3)
-    close(Transform.exp(V).log(), V, scale=1e3)
+    assert_close(Transform.exp(V).log(), V, scale=1e3)
 
 
 def test_rotation_exponential_is_the_matrix_exponential(rng):
@@ -181,14 +181,14 @@ def test_rotation_exponential_is_the_matrix_exponential(rng):
 @hypothesis.given(vectors, vectors)
 def test_left_jacobian_and_its_inverse(w, v):
     hypothesis.assume(np.sqrt(w.dot(w)) < 2 * np.pi - 0.1)
-    close(left_jacobian_inverse(w, left_jacobian(w, v)), v, scale=1e3)
+    assert_close(left_jacobian_inverse(w, left_jacobian(w, v)), v, scale=1e3)
 
 
 @hypothesis.given(vectors)
 def test_quaternion_of_matrix(w):
     q = Quaternion.exp(w)
     again = Quaternion.from_matrix(q.to_matrix())
-    close(again.to_matrix(), q.to_matrix())
+    assert_close(again.to_matrix(), q.to_matrix())
     assert float(again.norm_squared) == pytest.approx(1, abs=1e-14)
 
 
@@ -214,9 +214,9 @@ def test_roll_pitch_yaw(pitch):
 def test_align_z_is_a_rotation_that_takes_z_to_the_axis(v):
     hypothesis.assume(v.dot(v) > 1e-6)
     R = align_z(v.normalized())
-    close(R @ R.T, np.eye(3))
+    assert_close(R @ R.T, np.eye(3))
     assert np.linalg.det(R.to_array()) == pytest.approx(1)
-    close(R @ Vec3(0.0, 0.0, 1.0), v.normalized())
+    assert_close(R @ Vec3(0.0, 0.0, 1.0), v.normalized())
 
 
 # ---------------------------------------------------------------- never NaN
