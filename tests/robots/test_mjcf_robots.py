@@ -45,7 +45,9 @@ def differences(path, mj_model, samples=2):
         scale = max(1.0, np.abs(theirs).max(initial=0))
         worst[name] = float(np.maximum(worst.get(name, 0.0), np.abs(ours - theirs).max(initial=0) / scale))
 
-    moving = mj_model.body_weldid != 0
+    # Mocap bodies are moved by hand, not by the model.
+    by_hand = mj_model.body_mocapid[mj_model.body_rootid] >= 0
+    moving = (mj_model.body_weldid != 0) & ~by_hand
     compare("mass", model.inertia[:, 0].sum(), mj_model.body_mass[moving].sum())
     for j in range(mj_model.njnt):
         if mj_model.jnt_type[j] < 2 or not mj_model.joint(j).name:
@@ -61,8 +63,7 @@ def differences(path, mj_model, samples=2):
 
     data = mujoco.MjData(mj_model)
     frames = {name: i for i, name in enumerate(model.frame_names)}
-    # Mocap bodies are moved by hand, not by the model.
-    bodies = [b for b in range(1, mj_model.nbody) if mj_model.body_mocapid[mj_model.body_rootid[b]] < 0]
+    bodies = np.flatnonzero(~by_hand)[1:]  # [0] is the world
     at = np.array([frames[mj_model.body(b).name or f"body_{b}"] for b in bodies], int)
     for key in jax.random.split(jax.random.key(0), samples):
         q = jaxdyn.random_configuration(model, key)
