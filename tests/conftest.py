@@ -3,6 +3,7 @@
 import importlib.metadata
 from pathlib import Path
 
+import hypothesis
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +14,10 @@ from jaxdyn.model.random_models import MOVING_JOINTS, random_tree
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# The same examples every time, and no deadline: a busy machine is not a failure.
+hypothesis.settings.register_profile("jaxdyn", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("jaxdyn")
 
 
 def pytest_addoption(parser):
