@@ -21,6 +21,12 @@ HANDFUL = ("ant.xml", "half_cheetah.xml", "humanoid.xml", "inverted_double_pendu
 TOLERANCE, TOLERANCE_F32 = 1e-12, 1e-5
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """MuJoCo writes its log where it stands."""
+    monkeypatch.chdir(tmp_path)
+
+
 def folder(package):
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
