@@ -1,17 +1,11 @@
 """Real robots against Pinocchio: a handful always, all of them in the long run."""
 
-import importlib.util
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import pytest
+from helpers import pinocchio_oracle as oracle
 
 pytest.importorskip("pinocchio")
-
-_spec = importlib.util.spec_from_file_location("oracle", Path(__file__).with_name("oracle.py"))
-oracle = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(oracle)
 
 HANDFUL = {
     "panda_description/urdf/panda.urdf": False,
