@@ -1,6 +1,30 @@
-"""Algorithms of rigid-body dynamics, one file each."""
+"""Algorithms of rigid-body dynamics, one file each; `plain` has textbook twins of the three classical ones."""
 
+from jaxdyn.algorithms import plain as plain
+from jaxdyn.algorithms.aba import forward_dynamics as forward_dynamics
+from jaxdyn.algorithms.aba import mass_matrix_inverse as mass_matrix_inverse
+from jaxdyn.algorithms.coriolis import coriolis_matrix as coriolis_matrix
+from jaxdyn.algorithms.coriolis import coriolis_product as coriolis_product
+from jaxdyn.algorithms.crba import mass_matrix as mass_matrix
+from jaxdyn.algorithms.energy import kinetic_energy as kinetic_energy
+from jaxdyn.algorithms.energy import passive_force as passive_force
+from jaxdyn.algorithms.energy import potential_energy as potential_energy
+from jaxdyn.algorithms.energy import power as power
+from jaxdyn.algorithms.jacobian import jacobian as jacobian
 from jaxdyn.algorithms.kinematics import Poses as Poses
 from jaxdyn.algorithms.kinematics import forward_kinematics as forward_kinematics
 from jaxdyn.algorithms.kinematics import frame_pose as frame_pose
 from jaxdyn.algorithms.kinematics import frame_poses as frame_poses
+from jaxdyn.algorithms.momentum import center_of_mass as center_of_mass
+from jaxdyn.algorithms.momentum import center_of_mass_jacobian as center_of_mass_jacobian
+from jaxdyn.algorithms.momentum import centroidal_momentum as centroidal_momentum
+from jaxdyn.algorithms.momentum import centroidal_momentum_bias as centroidal_momentum_bias
+from jaxdyn.algorithms.momentum import centroidal_momentum_matrix as centroidal_momentum_matrix
+from jaxdyn.algorithms.rnea import bias_force as bias_force
+from jaxdyn.algorithms.rnea import gravity_force as gravity_force
+from jaxdyn.algorithms.rnea import inverse_dynamics as inverse_dynamics
+from jaxdyn.algorithms.velocities import body_accelerations as body_accelerations
+from jaxdyn.algorithms.velocities import body_velocities as body_velocities
+from jaxdyn.algorithms.velocities import frame_acceleration as frame_acceleration
+from jaxdyn.algorithms.velocities import frame_velocity as frame_velocity
+from jaxdyn.algorithms.velocities import jacobian_bias as jacobian_bias

@@ -30,7 +30,7 @@ def _across_joint(X_w_p: Transform, X_p_b: Transform) -> tuple[Transform, Transf
     return X_w_b, X_w_b
 
 
-def _body_poses(model: Model, q: jax.Array) -> Transform:
+def body_poses(model: Model, q: jax.Array) -> Transform:
     """Return the poses of all bodies, as components of shape (nbodies,)."""
     model.require_single(concrete=False)
     q = _checks.vector("q", q, model.nq, "coordinate", model.dtype)
@@ -60,7 +60,7 @@ def forward_kinematics(model: Model, q: jax.Array) -> Poses:
         >>> jax.jacobian(tip)(q).shape
         (3, 2)
     """
-    X_w_b = _body_poses(model, q)
+    X_w_b = body_poses(model, q)
     return Poses(X_w_b.R.to_array(), X_w_b.p.to_array())
 
 
@@ -76,17 +76,25 @@ def frame_pose(model: Model, q: jax.Array, frame: str, point: Any = None) -> Pos
     Returns:
         Poses(rotation (3, 3), position (3,)). Asking for another frame does not recompile.
     """
+    return _frame_pose(model, q, *frame_number(model, frame, point))
+
+
+def frame_number(model: Model, frame: str, point: Any) -> tuple[int, int, Any]:
+    """Return the body that carries a frame, the frame's number (-1 for the body's own) and a point in it."""
     body, number = model.topology.find_frame(frame)
     offset = np.zeros(3, model.dtype) if point is None else _checks.vector("point", point, 3, "axis", model.dtype)
-    return _frame_pose(model, q, body, number, offset)
+    return body, number, offset
+
+
+def frame_in_body(model: Model, number: Any) -> jax.Array:
+    """Return the placement (7,) of frame `number` in its body; number -1 is the body's own frame."""
+    own = jnp.array([[1.0, 0, 0, 0, 0, 0, 0]], model.dtype)
+    return jnp.concatenate([model.frame_placement, own])[number]
 
 
 @jax.jit
 def _frame_pose(model: Model, q: jax.Array, body: int, number: int, point: jax.Array) -> Poses:
-    """Return the pose of frame `number` on `body`; number -1 is the body's own frame."""
-    own = jnp.array([[1.0, 0, 0, 0, 0, 0, 0]], model.dtype)
-    placement = jnp.concatenate([model.frame_placement, own])[number]
-    X_w_f = _on_body(_body_poses(model, q), body) @ Transform.from_pose(placement)
+    X_w_f = _on_body(body_poses(model, q), body) @ Transform.from_pose(frame_in_body(model, number))
     return Poses(X_w_f.R.to_array(), X_w_f.point(Vec3.from_array(point)).to_array())
 
 
@@ -102,7 +110,7 @@ def frame_poses(model: Model, q: jax.Array) -> Poses:
         Poses(rotation (nframes, 3, 3), position (nframes, 3)), world axes.
     """
     carriers = np.array(model.topology.frame_parents, np.int32)
-    X_w_f = _on_body(_body_poses(model, q), carriers) @ Transform.from_pose(model.frame_placement)
+    X_w_f = _on_body(body_poses(model, q), carriers) @ Transform.from_pose(model.frame_placement)
     return Poses(X_w_f.R.to_array(), X_w_f.p.to_array())
 
 

@@ -13,4 +13,6 @@ from jaxdyn.model.geometry import Geometry as Geometry
 from jaxdyn.model.model import Model as Model
 from jaxdyn.model.parameters import inertial_parameters as inertial_parameters
 from jaxdyn.model.parameters import with_inertial_parameters as with_inertial_parameters
+from jaxdyn.model.rotors import Rotor as Rotor
+from jaxdyn.model.rotors import add_rotors as add_rotors
 from jaxdyn.model.topology import Topology as Topology

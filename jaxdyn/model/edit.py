@@ -58,7 +58,7 @@ def lock_joints(model: Model, positions: Mapping[str, Any]) -> Model:
     builder = ModelBuilder.from_model(model)
     locked = {t.body_names[i]: q for i, q in where.items()}
     builder.links = [_weld(link, locked[link.name]) if link.name in locked else link for link in builder.links]
-    return _build_in(builder, model)
+    return build_in(builder, model)
 
 
 def subtree(model: Model, body: str) -> Model:
@@ -105,10 +105,10 @@ def subtree(model: Model, body: str) -> Model:
     ]
     names |= {link.name for link in builder.links}
     builder.geometry = [shape for shape in builder.geometry if shape.frame in names]
-    return _build_in(builder, model)
+    return build_in(builder, model)
 
 
-def _build_in(builder: ModelBuilder, model: Model) -> Model:
+def build_in(builder: ModelBuilder, model: Model) -> Model:
     """Build with the floating-point type of `model`, and report only what was not true of it already."""
     reduced, problems = builder.assemble()
     known = {message for _, message in consistency.massless_joints_of(model)}

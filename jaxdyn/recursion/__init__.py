@@ -1,4 +1,7 @@
 """Recursions over chains and trees."""
 
-from jaxdyn.recursion.limbs import limb_groups as limb_groups
+from jaxdyn.recursion.batching import batched as batched
+from jaxdyn.recursion.limbs import branches as branches
+from jaxdyn.recursion.limbs import equal_limbs as equal_limbs
+from jaxdyn.recursion.sweeps import Walk as Walk
 from jaxdyn.recursion.sweeps import outward as outward

@@ -1,8 +1,9 @@
-"""How a tree is cut for `lax.scan`: limbs of equal length side by side.
+"""How a tree is crossed by one scan.
 
-A limb is a chain of bodies without branches. Limbs that can be crossed at the same time (those at the same
-branching depth) and have the same number of bodies form one group: one scan crosses all of them, its
-steps going along the limbs and its lanes across them.
+Equal limbs (a chain; the legs of a quadruped on its base) go side by side, as lanes of one scan. Any other
+tree is crossed depth-first, body after body: most bodies follow their parent directly; where a second
+limb begins at a branch, what the branching body handed on waits in a slot. So there is one scan body to
+compile, however branched the tree.
 """
 
 from __future__ import annotations
@@ -13,44 +14,64 @@ from functools import lru_cache
 import numpy as np
 
 
-@dataclass(frozen=True)
-class LimbGroup:
-    """Limbs of equal length that are crossed together."""
+@lru_cache(maxsize=256)
+def equal_limbs(parents: tuple[int, ...]) -> np.ndarray | None:
+    """Return the bodies (steps, lanes) of a forest of equal chains, base to tip; None if it is no such forest.
 
-    bodies: np.ndarray
-    """(steps, lanes) body indices, base to tip; int32, which JAX takes with and without its 64-bit flag."""
-    start: np.ndarray
-    """(lanes,) where each limb begins: an index into the tips of all earlier groups, in order, the world being 0."""
+    Example:
+        >>> equal_limbs((-1, 0, -1, 2)).tolist()
+        [[0, 2], [1, 3]]
+    """
+    roots = [body for body, parent in enumerate(parents) if parent < 0]
+    steps, rest = divmod(len(parents), len(roots))
+    limbs = np.arange(len(parents), dtype=np.int32)[: steps * len(roots)].reshape(-1, steps)
+    chains = [[parents[body] for body in limb[1:]] == limb[:-1].tolist() for limb in limbs]
+    return limbs.T if rest == 0 and limbs[:, 0].tolist() == roots and all(chains) else None
+
+
+@dataclass(frozen=True)
+class Branches:
+    """Where a depth-first walk jumps. Indices are int32, which JAX takes with and without its 64-bit flag."""
+
+    jumps: np.ndarray
+    """(nbodies,) the parent is not the body before: begin with what waits in slot `begin`."""
+    begin: np.ndarray
+    """(nbodies,) slot of the parent, where the walk jumps."""
+    waits: np.ndarray
+    """(nbodies,) further limbs begin at this body: leave what it hands on in slot `end`."""
+    end: np.ndarray
+    """(nbodies,) slot of the body, where it waits."""
+    leaf: np.ndarray
+    """(nbodies,) nothing hangs on the body."""
+    slots: int
+    """Number of slots; the first are the starts. A slot is used again when nothing waits in it any more."""
 
 
 @lru_cache(maxsize=256)
-def limb_groups(parents: tuple[int, ...]) -> tuple[LimbGroup, ...]:
-    """Cut a tree (or forest) into groups of limbs, such that every limb begins at the tip of an earlier one.
+def branches(parents: tuple[int, ...], starts: int) -> Branches:
+    """Find the jumps of a walk through a tree that is numbered depth-first.
 
-    Example:
-        >>> [g.bodies.tolist() for g in limb_groups((-1, 0, 1, 0, 3))]  # a body with two limbs
-        [[[0]], [[1, 3], [2, 4]]]
+    Args:
+        parents: parent of each body; -1, -2, ... are the starts 0, 1, ... (the world, floating bases).
+        starts: number of starts.
     """
-    children: dict[int, list[int]] = {i: [] for i in range(-1, len(parents))}
+    n = len(parents)
+    jumps = np.array([body == 0 or parents[body] != body - 1 for body in range(n)])
+    last_use = {parent: body for body, parent in enumerate(parents) if jumps[body] and parent >= 0}
+    begin, end = np.zeros((2, n), np.int32)
+    slot = {-1 - start: start for start in range(starts)}
+    free: list[int] = []
+    slots = starts
     for body, parent in enumerate(parents):
-        children[parent].append(body)
-
-    groups: list[LimbGroup] = []
-    tips = {-1: 0}  # tip of a limb already crossed -> its place in the list of tips
-    ready = children[-1]
-    while ready:
-        by_length: dict[int, list[list[int]]] = {}
-        for body in ready:
-            limb = [body]
-            while len(children[limb[-1]]) == 1:
-                limb.append(children[limb[-1]][0])
-            by_length.setdefault(len(limb), []).append(limb)
-        ready = []
-        starts = dict(tips)
-        for limbs in by_length.values():
-            start = np.array([starts[parents[limb[0]]] for limb in limbs], np.int32)
-            groups.append(LimbGroup(np.array(limbs, np.int32).T, start))
-            for limb in limbs:
-                tips[limb[-1]] = len(tips)
-                ready += children[limb[-1]]
-    return tuple(groups)
+        if jumps[body]:
+            if parent not in slot:
+                raise ValueError(f"bodies must be numbered depth-first; body {body} on {parent} is not")
+            begin[body] = slot[parent]
+            if last_use.get(parent) == body:
+                free.append(slot.pop(parent))
+        if body in last_use:
+            if not free:
+                free, slots = [slots], slots + 1
+            slot[body] = end[body] = free.pop()
+    waits = np.isin(np.arange(n), list(last_use))
+    return Branches(jumps, begin, waits, end, ~np.isin(np.arange(n), parents), slots)

@@ -1,76 +1,231 @@
 """Sweeps over the bodies of a tree: the only code that knows parents, limbs and `lax.scan`.
 
-An algorithm gives a step for one body; the sweep brings each body what its neighbour handed on.
+An algorithm gives a step for one body; a sweep brings each body what its neighbours handed on. Steps work
+on scalars: they are called on several bodies (lanes) and a whole batch at once, elementwise. A component
+that is a plain number is the same for all bodies, and is a plain number inside the step too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.model.configuration import in_order
-from jaxdyn.recursion.limbs import limb_groups
+from jaxdyn.recursion.limbs import branches, equal_limbs
 
 Carry = TypeVar("Carry")
 Body = TypeVar("Body")
 Result = TypeVar("Result")
+Step = Callable[[Carry, Body], tuple[Carry, Result]]
 
 
-def outward(
-    parents: tuple[int, ...],
-    step: Callable[[Carry, Body], tuple[Carry, Result]],
-    world: Carry,
-    bodies: Body,
-) -> Result:
-    """Visit every body after its parent.
+class Walk:
+    """A way through a tree. Data of bodies is kept in stages: the bases, if there are any, and all others.
 
-    Args:
-        parents: the parent of each body, -1 for the world; a body comes after its parent.
-        step: (what the parent hands on, the body's data) -> (what the body hands on, its result). It works
-            on scalars; it is called on several bodies at once, elementwise.
-        world: what the world hands to the root bodies, a pytree of scalars.
-        bodies: the bodies' data, a pytree of arrays (nbodies,).
-
-    Returns:
-        The bodies' results, a pytree of arrays (nbodies, ...).
+    Bases are root bodies whose joint is unlike the others' (a floating base). They need no scan. Leaves of
+    a stage's data have the axes of its table in `stages` first, then one common shape (of a batch).
     """
+
+    def __init__(self, parents: tuple[int, ...], bases: tuple[int, ...] = ()):
+        limbs = np.array([body for body in range(len(parents)) if body not in bases], np.int32)
+        place = {-1: -1} | {base: -2 - k for k, base in enumerate(bases)} | {int(b): k for k, b in enumerate(limbs)}
+        self._parents = tuple(place[parents[body]] for body in limbs)
+        self._starts = 1 + len(bases)
+        self._lanes = equal_limbs(self._parents) if len(limbs) else None
+        if self._lanes is not None and self._lanes.shape[1] == 1:
+            self._lanes = self._lanes[:, 0]  # XLA copies arrays with axes of length 1
+        self.stages: list[np.ndarray] = []
+        """Table of the bodies of each stage: (lanes,) for bases; (steps, lanes) or (bodies,) for the others."""
+        if bases:
+            self.stages.append(np.array(bases, np.int32))
+        if len(limbs):
+            self.stages.append(limbs if self._lanes is None else limbs[self._lanes])
+        self._order = np.concatenate([np.zeros(0, np.int32), *(stage.ravel() for stage in self.stages)])
+
+    def take(self, bodies: Body) -> list[Body]:
+        """Bring leaves (nbodies, ...) into stages; plain numbers stay as they are."""
+        return [jax.tree.map(lambda x: x if _is_plain(x) else _rows(x, stage), bodies) for stage in self.stages]
+
+    def join(self, stages: Sequence[Any]) -> Any:
+        """Bring stages back to leaves (nbodies, ...)."""
+        order = np.argsort(self._order).astype(np.int32)
+
+        def leaf(*parts: Any) -> Any:
+            flat = [p.reshape((t.size, *p.shape[t.ndim :])) for p, t in zip(parts, self.stages, strict=True)]
+            return _rows(flat[0] if len(flat) == 1 else jnp.concatenate(flat), order)
+
+        return jax.tree.map(leaf, *stages)
+
+    def outward(self, step: Step, world: Carry, bodies: Sequence[Body]) -> list[Result]:
+        """Visit every body after its parent.
+
+        Args:
+            step: (what the parent hands on, the body's data) -> (what the body hands on, its result).
+            world: what the world hands to the root bodies.
+            bodies: the bodies' data in stages.
+
+        Returns:
+            The bodies' results in stages.
+        """
+        results: list[Result] = []
+        starts = jax.tree.map(lambda w: w[None], self._filled(world, bodies))
+        if self._starts > 1:
+            one = jax.tree.map(lambda w: w if _is_plain(w) else w[None], world)
+            end, result = step(one, bodies[0])
+            starts = jax.tree.map(lambda s, e: jnp.concatenate([s, _like(e, s, self._starts - 1)]), starts, end)
+            results.append(result)
+        if self._parents:
+            sweep = self._branched_outward if self._lanes is None else self._lanes_outward
+            results.append(sweep(step, starts, bodies[-1]))
+        return results
+
+    def _lanes_outward(self, step: Step, starts: Any, bodies: Any) -> Any:
+        first = self._lanes[0]
+        begin = np.array([-1 - self._parents[body] for body in np.atleast_1d(first)], np.int32).reshape(first.shape)
+        cross, arrays = _on_arrays(step, bodies)
+        return jax.lax.scan(cross, jax.tree.map(lambda s: s[begin], starts), arrays)[1]
+
+    def _branched_outward(self, step: Step, starts: Any, bodies: Any) -> Any:
+        way = branches(self._parents, self._starts)
+        cross, arrays = _on_arrays(step, bodies)
+
+        def visit(carry: Any, body: Any) -> Any:
+            (before, slots), (data, jumps, begin, waits, end) = carry, body
+            inboard = jax.lax.cond(jumps, lambda: jax.tree.map(lambda s: s[begin], slots), lambda: before)
+            here, result = cross(inboard, data)
+            kept = lambda: jax.tree.map(lambda s, x: s.at[end].set(x), slots, here)
+            return (here, jax.lax.cond(waits, kept, lambda: slots)), result
+
+        slots = jax.tree.map(lambda s: jnp.concatenate([s, _zeros(s, way.slots - self._starts)]), starts)
+        before = jax.tree.map(lambda s: s[0], starts)
+        tables = (way.jumps, way.begin, way.waits, way.end)
+        return jax.lax.scan(visit, (before, slots), (arrays, *tables))[1]
+
+    def inward(self, step: Step, zero: Carry, bodies: Sequence[Body]) -> tuple[Carry, list[Result]]:
+        """Visit every body after its children.
+
+        Args:
+            step: (sum of what the children hand on, the body's data) -> (what the body hands on, its result).
+            zero: what a body without children gets.
+            bodies: the bodies' data in stages.
+
+        Returns:
+            The sum of what the root bodies hand to the world, and the bodies' results in stages.
+        """
+        results: list[Result] = []
+        zero = self._filled(zero, bodies)
+        arrived = jax.tree.map(lambda z: jnp.broadcast_to(z, (self._starts, *z.shape)), zero)
+        if self._parents:
+            sweep = self._branched_inward if self._lanes is None else self._lanes_inward
+            arrived, result = sweep(step, zero, bodies[-1])
+            results.append(result)
+        total = jax.tree.map(lambda a: a[0], arrived)
+        if self._starts > 1:
+            end, result = step(jax.tree.map(lambda a: a[1:], arrived), bodies[0])
+            total = jax.tree.map(lambda t, e: t + e.sum(0), total, end)
+            results.insert(0, result)
+        return total, results
+
+    def _lanes_inward(self, step: Step, zero: Any, bodies: Any) -> Any:
+        lanes = np.atleast_1d(self._lanes[0])
+        cross, arrays = _on_arrays(step, bodies)
+        tips = zero if self._lanes.ndim == 1 else jax.tree.map(lambda z: _zeros(z[None], len(lanes)), zero)
+        end, result = jax.lax.scan(cross, tips, arrays, reverse=True)
+        at = [[k for k, body in enumerate(lanes) if self._parents[body] == -1 - start] for start in range(self._starts)]
+        ends = end if self._lanes.ndim > 1 else jax.tree.map(lambda e: e[None], end)
+        arrived = jax.tree.map(lambda e, z: jnp.stack([sum((e[k] for k in lane), start=z) for lane in at]), ends, zero)
+        return arrived, result
+
+    def _branched_inward(self, step: Step, zero: Any, bodies: Any) -> Any:
+        way = branches(self._parents, self._starts)
+        cross, arrays = _on_arrays(step, bodies)
+
+        def visit(carry: Any, body: Any) -> Any:
+            (after, slots), (data, jumps, begin, waits, end, leaf) = carry, body
+            fetched = lambda: (
+                jax.tree.map(lambda x, s: x + s[end], after, slots),
+                jax.tree.map(lambda s: s.at[end].set(0), slots),
+            )
+            nothing = lambda: (jax.tree.map(jnp.zeros_like, after), slots)
+            outboard, slots = jax.lax.switch(leaf + 2 * waits, [lambda: (after, slots), nothing, fetched])
+            here, result = cross(outboard, data)
+            left = lambda: jax.tree.map(lambda s, x: s.at[begin].add(x), slots, here)
+            return (here, jax.lax.cond(jumps, left, lambda: slots)), result
+
+        slots = jax.tree.map(lambda z: _zeros(z[None], way.slots), zero)
+        tables = (way.jumps, way.begin, way.waits.astype(np.int32), way.end, way.leaf.astype(np.int32))
+        (_, slots), result = jax.lax.scan(visit, (zero, slots), (arrays, *tables), reverse=True)
+        return jax.tree.map(lambda s: s[: self._starts], slots), result
+
+    def _filled(self, world: Carry, bodies: Sequence[Any]) -> Carry:
+        """Give numbers the type and common shape of the bodies' data, as a scan's carry needs them.
+
+        They are also tied to the data by a zero (once for each way in which data may be spread over the
+        axes of `jax.shard_map`), so that there they vary over the same mesh axes.
+        """
+        shapes, spread = [], {}
+        for table, data in zip(self.stages, bodies, strict=True):
+            for x in _arrays(data):
+                shapes.append(x.shape[table.ndim :])
+                spread[str(getattr(jax.typeof(x), "manual_axis_type", None)), x.dtype] = x
+        values = _arrays(world)
+        shape = np.broadcast_shapes(*shapes, *(x.shape for x in values))
+        dtype = jnp.result_type(*spread.values(), *values)
+        zero = sum((jnp.where(False, x[(0,) * x.ndim], 0).astype(dtype) for x in spread.values()), start=jnp.zeros((), dtype))
+        return jax.tree.map(lambda w: jnp.broadcast_to(jnp.asarray(w, dtype) + zero, shape), world)
+
+
+@lru_cache(maxsize=256)
+def _plain_walk(parents: tuple[int, ...]) -> Walk:
+    return Walk(parents)
+
+
+def outward(parents: tuple[int, ...], step: Step, world: Any, bodies: Any) -> Any:
+    """Visit every body after its parent, as `Walk.outward` does, with data and results (nbodies, ...)."""
     if not parents:
-        return _empty_result(step, world, bodies)
-    groups = limb_groups(parents)
-    world, bodies = _uniform(world, bodies)
-    tips = jax.tree.map(lambda w: w[None], world)
-    results = []
-    for group in groups:
-        begin = jax.tree.map(lambda t: t[group.start], tips)
-        end, result = jax.lax.scan(step, begin, jax.tree.map(lambda b: b[group.bodies], bodies))
-        tips = jax.tree.map(lambda t, e: jnp.concatenate([t, e]), tips, end)
-        results.append(result)
-    places = np.concatenate([group.bodies.ravel() for group in groups])
-    flat = (jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), result) for result in results)
-    return jax.tree.map(lambda *parts: in_order(parts, places), *flat)
+        one = jax.tree.map(lambda b: jax.ShapeDtypeStruct(b.shape[1:], b.dtype), bodies)
+        return jax.tree.map(lambda s: jnp.zeros((0, *s.shape), s.dtype), jax.eval_shape(step, world, one)[1])
+    walk = _plain_walk(parents)
+    return walk.join(walk.outward(step, world, walk.take(bodies)))
 
 
-def _uniform(world: Any, bodies: Any) -> tuple[Any, Any]:
-    """Give all numbers one type: a scan's carry must not change its type on the way.
-
-    The world's constants are tied to the bodies' data by a zero, so that under `jax.shard_map` they vary
-    over the same mesh axes.
-    """
-    leaves = jax.tree.leaves((world, bodies))
-    dtype = jnp.result_type(*leaves)
-    world, bodies = jax.tree.map(lambda x: jnp.asarray(x, dtype), (world, bodies))
-    first = (x.reshape(-1)[:1] for x in jax.tree.leaves(bodies) if x.size)
-    zero = sum((jnp.where(False, x, 0).sum() for x in first), start=jnp.zeros((), dtype))
-    return jax.tree.map(lambda w: w + zero, world), bodies
+def _is_plain(x: Any) -> bool:
+    return isinstance(x, (int, float))
 
 
-def _empty_result(step: Callable[..., Any], world: Any, bodies: Any) -> Any:
-    """Return the result of a sweep over no bodies: arrays (0, ...) of the right type."""
-    world, bodies = _uniform(world, bodies)
-    one = jax.tree.map(lambda b: jax.ShapeDtypeStruct(b.shape[1:], b.dtype), bodies)
-    shapes = jax.eval_shape(step, world, one)[1]
-    return jax.tree.map(lambda s: jnp.zeros((0, *s.shape), s.dtype), shapes)
+def _rows(x: jax.Array, index: np.ndarray) -> jax.Array:
+    """Return x[index]; where that is all of x in order, only its shape changes."""
+    if np.array_equal(index.ravel(), np.arange(len(x))):
+        return x.reshape((*index.shape, *x.shape[1:]))
+    return x[index]
+
+
+def _zeros(like: jax.Array, n: int) -> jax.Array:
+    """Return n rows of zeros; `like` has the axis of rows, and lends type and mesh axes."""
+    return jnp.broadcast_to(jnp.zeros_like(like[:1]), (n, *like.shape[1:]))
+
+
+def _like(x: Any, like: jax.Array, n: int) -> jax.Array:
+    """Return x as n rows of the type and shape of those of `like`."""
+    return jnp.broadcast_to(jnp.asarray(x, like.dtype), (n, *like.shape[1:]))
+
+
+def _on_arrays(step: Step, bodies: Any) -> tuple[Step, list[jax.Array]]:
+    """Return the step as one on a list of arrays, and that list; plain numbers in `bodies` stay outside of it."""
+    leaves, form = jax.tree.flatten(bodies)
+
+    def cross(carry: Any, arrays: list[jax.Array]) -> Any:
+        rest = iter(arrays)
+        data = jax.tree.unflatten(form, [x if _is_plain(x) else next(rest) for x in leaves])
+        end, result = step(carry, data)
+        return jax.tree.map(lambda new, old: jnp.broadcast_to(jnp.asarray(new, old.dtype), old.shape), end, carry), result
+
+    return cross, _arrays(bodies)
+
+
+def _arrays(tree: Any) -> list[jax.Array]:
+    return [x for x in jax.tree.leaves(tree) if not _is_plain(x)]

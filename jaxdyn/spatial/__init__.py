@@ -17,6 +17,7 @@ from jaxdyn.spatial.linear import outer as outer
 from jaxdyn.spatial.linear import skew as skew
 from jaxdyn.spatial.linear import symmetric_outer as symmetric_outer
 from jaxdyn.spatial.rotation import Quaternion as Quaternion
+from jaxdyn.spatial.rotation import Turn as Turn
 from jaxdyn.spatial.rotation import align_z as align_z
 from jaxdyn.spatial.rotation import axis_angle as axis_angle
 from jaxdyn.spatial.transform import Transform as Transform

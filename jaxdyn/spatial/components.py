@@ -4,6 +4,10 @@ A component may be a Python number, a NumPy array or a JAX array (or, in a compo
 value); all scalars in a value have one shape, whose axes are bodies, lanes or batch. Formulas are written
 on components, so that XLA sees plain elementwise arithmetic over those axes and fuses it; 3x3 and 6x6
 arrays appear only at the doors, `from_array` and `to_array`.
+
+The plain numbers 0.0 and 1.0 are *known*: they stay what they are, and products and sums with them cost
+nothing (XLA may not drop a product with zero, since zero times NaN is NaN). So the column (axis, 0) of a
+revolute joint, or the identity of the world's frame, is as cheap as a formula written out for it.
 """
 
 from __future__ import annotations
@@ -31,16 +35,43 @@ class Components:
         return (getattr(self, name) for name in self.component_names)
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(*(a + b for a, b in zip(self, other, strict=True)))
+        return type(self)(*(plus(a, b) for a, b in zip(self, other, strict=True)))
 
     def __sub__(self, other: Self) -> Self:
-        return type(self)(*(a - b for a, b in zip(self, other, strict=True)))
+        return type(self)(*(minus(a, b) for a, b in zip(self, other, strict=True)))
 
     def __neg__(self) -> Self:
-        return type(self)(*(-a for a in self))
+        return type(self)(*(negative(a) for a in self))
 
     def __rmul__(self, scalar: Scalar) -> Self:
-        return type(self)(*(scalar * a for a in self))
+        return type(self)(*(times(scalar, a) for a in self))
+
+
+def is_known(x: Any, number: float) -> bool:
+    """Tell whether a component is this plain number, known when the program is traced."""
+    return type(x) is float and x == number
+
+
+def times(a: Scalar, b: Scalar) -> Scalar:
+    """Return a b; known zeros and ones cost nothing."""
+    if is_known(a, 0.0) or is_known(b, 0.0):
+        return 0.0
+    return b if is_known(a, 1.0) else a if is_known(b, 1.0) else a * b
+
+
+def plus(a: Scalar, b: Scalar) -> Scalar:
+    """Return a + b; known zeros cost nothing."""
+    return b if is_known(a, 0.0) else a if is_known(b, 0.0) else a + b
+
+
+def minus(a: Scalar, b: Scalar) -> Scalar:
+    """Return a - b; known zeros cost nothing."""
+    return negative(b) if is_known(a, 0.0) else a if is_known(b, 0.0) else a - b
+
+
+def negative(a: Scalar) -> Scalar:
+    """Return -a; the known zero stays positive."""
+    return 0.0 if is_known(a, 0.0) else -a
 
 
 @dataclass_transform(frozen_default=True)

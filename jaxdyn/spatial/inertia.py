@@ -93,6 +93,10 @@ class ArticulatedInertia(Components):
         """Return the force P V."""
         return Force(self.A @ V.ang + self.B @ V.lin, self.B.T @ V.ang + self.C @ V.lin)
 
+    def plus_rigid(self, M: RigidInertia) -> ArticulatedInertia:
+        """Return P + M."""
+        return self + ArticulatedInertia.from_rigid(M)
+
     def downdate(self, U: Force, s: Scalar) -> ArticulatedInertia:
         """Return P - s U U*."""
         a, l = s * U.ang, s * U.lin

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Self, overload
 
 from jaxdyn._numerics import Scalar, reciprocal_size, safe_rsqrt
-from jaxdyn.spatial.components import Components, components, stack, unstack
+from jaxdyn.spatial.components import Components, components, minus, negative, plus, stack, times, unstack
 
 
 @components
@@ -32,11 +32,15 @@ class Vec3(Components):
 
     def dot(self, b: Vec3) -> Scalar:
         """Compute a . b."""
-        return self.x * b.x + self.y * b.y + self.z * b.z
+        return plus(plus(times(self.x, b.x), times(self.y, b.y)), times(self.z, b.z))
 
     def cross(self, b: Vec3) -> Vec3:
         """Compute a x b."""
-        return Vec3(self.y * b.z - self.z * b.y, self.z * b.x - self.x * b.z, self.x * b.y - self.y * b.x)
+        return Vec3(
+            minus(times(self.y, b.z), times(self.z, b.y)),
+            minus(times(self.z, b.x), times(self.x, b.z)),
+            minus(times(self.x, b.y), times(self.y, b.x)),
+        )
 
     def normalized(self) -> Vec3:
         """Return a / |a|; the zero vector stays zero, with zero derivatives."""
@@ -63,8 +67,7 @@ class Sym3(Components):
     @classmethod
     def scalar(cls, s: Scalar) -> Self:
         """Return s times the identity."""
-        zero = 0 * s
-        return cls(s, zero, zero, s, zero, s)
+        return cls(s, 0.0, 0.0, s, 0.0, s)
 
     @property
     def full(self) -> Mat3:
@@ -74,7 +77,7 @@ class Sym3(Components):
     @property
     def trace(self) -> Scalar:
         """Sum of the diagonal."""
-        return self.xx + self.yy + self.zz
+        return plus(plus(self.xx, self.yy), self.zz)
 
     @classmethod
     def from_array(cls, array: Any) -> Self:
@@ -87,11 +90,7 @@ class Sym3(Components):
 
     def __matmul__(self, v: Vec3) -> Vec3:
         """Multiply by a vector."""
-        return Vec3(
-            self.xx * v.x + self.xy * v.y + self.xz * v.z,
-            self.xy * v.x + self.yy * v.y + self.yz * v.z,
-            self.xz * v.x + self.yz * v.y + self.zz * v.z,
-        )
+        return self.full @ v
 
 
 @components
@@ -141,6 +140,8 @@ class Mat3(Components):
         """Multiply by a vector or a matrix."""
         if isinstance(b, Vec3):
             return Vec3(self.r1.dot(b), self.r2.dot(b), self.r3.dot(b))
+        if not isinstance(b, Mat3):
+            return NotImplemented
         return Mat3(*(row.x * b.r1 + row.y * b.r2 + row.z * b.r3 for row in self))
 
     def congruence(self, s: Sym3) -> Sym3:
@@ -151,8 +152,8 @@ class Mat3(Components):
 
 def skew(v: Vec3) -> Mat3:
     """Return the cross matrix of v: `skew(v) @ x == v.cross(x)`."""
-    zero = 0 * v.x
-    return Mat3(Vec3(zero, -v.z, v.y), Vec3(v.z, zero, -v.x), Vec3(-v.y, v.x, zero))
+    x, y, z = negative(v.x), negative(v.y), negative(v.z)
+    return Mat3(Vec3(0.0, z, v.y), Vec3(v.z, 0.0, x), Vec3(y, v.x, 0.0))
 
 
 def cross_rows(v: Vec3, a: Mat3) -> Mat3:
@@ -167,4 +168,4 @@ def outer(a: Vec3, b: Vec3) -> Mat3:
 
 def symmetric_outer(a: Vec3, b: Vec3) -> Sym3:
     """Compute a b^T where it is symmetric (b a multiple of a)."""
-    return Sym3(a.x * b.x, a.x * b.y, a.x * b.z, a.y * b.y, a.y * b.z, a.z * b.z)
+    return outer(a, b).upper

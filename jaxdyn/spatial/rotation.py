@@ -96,7 +96,7 @@ class Quaternion(Components):
     def from_matrix(cls, R: Mat3) -> Self:
         """Return the unit quaternion of a rotation matrix, by the largest of its four components."""
         xx, yy, zz = R.r1.x, R.r2.y, R.r3.z
-        xp = namespace(xx)
+        xp = namespace(*R.r1, *R.r2, *R.r3)
         a, b, c = R.r3.y - R.r2.z, R.r1.z - R.r3.x, R.r2.x - R.r1.y  # 4 w (x, y, z)
         d, e, f = R.r1.y + R.r2.x, R.r1.z + R.r3.x, R.r2.z + R.r3.y  # 4 (x y, x z, y z)
         rows = (  # 4 times the outer product q q^T, row by row
@@ -172,6 +172,21 @@ def axis_angle(axis: Vec3, angle: Scalar) -> Mat3:
         Vec3(u.x * y + s * z, u.y * y + c, u.y * z - s * x),
         Vec3(u.x * z - s * y, u.y * z + s * x, u.z * z + c),
     )
+
+
+@components
+class Turn(Components):
+    """The rotation R Rot(z, angle), kept as its factors: `A @ turn` turns the first two columns of A R."""
+
+    R: Mat3
+    """What comes before the turn."""
+    cos: Scalar
+    sin: Scalar
+
+    def __rmatmul__(self, A: Mat3) -> Mat3:
+        """Compute A R Rot(z, angle)."""
+        c, s = self.cos, self.sin
+        return Mat3(*(Vec3(c * r.x + s * r.y, c * r.y - s * r.x, r.z) for r in A @ self.R))
 
 
 def align_z(axis: Vec3) -> Mat3:

@@ -29,6 +29,10 @@ class _Spatial(Components):
         """Return an array of shape (..., 6), [angular; linear]."""
         return stack([*self.ang, *self.lin])
 
+    def rotate(self, R: Any) -> Self:
+        """Return the same vector in other axes, about the same point."""
+        return type(self)(R @ self.ang, R @ self.lin)  # type: ignore[call-arg]
+
     @classmethod
     def zero(cls) -> Self:
         """Return the zero vector, in plain numbers."""

@@ -1,0 +1,42 @@
+"""The arguments of the dynamics functions, checked once, at the door."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxdyn import _checks
+from jaxdyn.model import Model
+
+
+def vectors(model: Model, **values: Any) -> tuple[jax.Array, ...]:
+    """Return q (nq,) and the others (nv,) as arrays of one floating-point type."""
+    model.require_single(concrete=False)
+    sizes = {name: (model.nq, "coordinate") if name == "q" else (model.nv, "degree of freedom") for name in values}
+    arrays = [_checks.vector(name, value, *sizes[name], model.dtype) for name, value in values.items()]
+    dtype = jnp.result_type(*arrays)
+    return tuple(array.astype(dtype) for array in arrays)
+
+
+def forces(model: Model, f_ext: Any) -> jax.Array | None:
+    """Return f_ext (nbodies, 6) as an array, or None."""
+    if f_ext is None:
+        return None
+    array = jnp.asarray(f_ext)
+    array = array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(model.dtype)
+    if array.shape != (model.nbodies, 6):
+        raise ValueError(f"f_ext must have shape ({model.nbodies}, 6), one force per body; got {array.shape}")
+    return array
+
+
+def motion(model: Model, base_motion: Any) -> tuple[jax.Array, jax.Array] | None:
+    """Return base_motion as two arrays (6,), or None."""
+    if base_motion is None:
+        return None
+    if not isinstance(base_motion, (tuple, list)) or len(base_motion) != 2:
+        raise ValueError("base_motion must be a pair (velocity (6,), acceleration (6,))")
+    names = ("base_motion[0]", "base_motion[1]")
+    v, a = (_checks.vector(n, x, 6, "component", model.dtype) for n, x in zip(names, base_motion, strict=True))
+    return v, a

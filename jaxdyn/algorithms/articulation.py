@@ -1,0 +1,229 @@
+"""What the algorithms know of a model: its links and joints, in the places where the sweeps want them.
+
+Data is kept in stages, as in `recursion.Walk`: floating bases first, then all other links. Within a stage
+all joints have the same number of columns; a joint with fewer has columns of zeros, which move nothing.
+If every joint of a stage is revolute, link axes are turned such that the joint's axis is e_z: its zeros
+and ones are known when the program is traced, so that such a robot pays nothing for other joint types.
+
+Arrays have one batch axis, the last one, of the batch's size or 1 (see `recursion.batching`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdyn.joints import Continuous, Free, Joint, JointParameters, Revolute
+from jaxdyn.joints.contract import Coordinates, combine
+from jaxdyn.model import Model
+from jaxdyn.model.topology import Topology, joint_parameters
+from jaxdyn.recursion import Walk
+from jaxdyn.spatial import Force, Mat3, Motion, RigidInertia, Transform, Turn, Vec3, align_z
+
+Rows = tuple[Any, ...]
+"""One row for each column of a stage's joints: velocities, torques."""
+
+JOINT_LEAVES = ("placement", "axis", "axis2", "pitch", "ratio", "offset", "joint_parameters")
+
+
+class Links(NamedTuple):
+    """The links of one stage, each in its own axes about its own origin, which lies at its inboard joint."""
+
+    X: Transform
+    """Pose in the parent link's axes."""
+    S: tuple[Motion, ...]
+    """Columns of the joint; its velocity is the sum of qd_k S_k."""
+    Q: Mat3
+    """Rotation from link axes to the axes of the model's body frame."""
+
+
+class Stage:
+    """The joints of one stage, by type and by column."""
+
+    def __init__(self, topology: Topology, bodies: np.ndarray, canonical: bool):
+        self.bodies, self.flat = bodies, bodies.ravel()
+        self.groups = []
+        for group in topology.groups:
+            places = np.flatnonzero(np.isin(self.flat, group.bodies))
+            if len(places):
+                rows = np.searchsorted(group.bodies, self.flat[places])
+                self.groups.append((places, group._replace(bodies=self.flat[places], q=group.q[rows], qd=group.qd[rows])))
+        self.width = max(group.qd.shape[1] for _, group in self.groups)
+        self.qd = np.full((self.width, len(self.flat)), -1, np.int32)
+        """(columns, bodies) index into qd, -1 where a joint has fewer columns."""
+        for places, group in self.groups:
+            self.qd[: group.qd.shape[1], places] = group.qd.T
+        self.revolute = canonical and all(type(group.joint) in (Revolute, Continuous) for _, group in self.groups)
+
+    def shaped(self, tree: Any) -> Any:
+        """Give leaves (bodies of the stage, batch) the stage's shape."""
+        return jax.tree.map(lambda x: x if type(x) is float else x.reshape((*self.bodies.shape, *x.shape[1:])), tree)
+
+    def everywhere(self, tree: Any) -> Any:
+        """Give leaves (batch,) the stage's axes, of length 1."""
+        return jax.tree.map(lambda x: x.reshape((1,) * self.bodies.ndim + x.shape), tree)
+
+    def rows(self, x: jax.Array, nothing: float = 0.0) -> Rows:
+        """Return x (nv, ...) as one row per column, with `nothing` where a joint has fewer columns."""
+        if np.any(self.qd < 0):
+            x = jnp.concatenate([x, jnp.full_like(x[:1], nothing)])
+        return self.shaped(tuple(take(x, index) for index in self.qd))
+
+    def by_type(self, f: Callable[[Joint, JointParameters, Coordinates, Any], Any], leaves: Any, q: jax.Array) -> Any:
+        """Return f(joint type, parameters, coordinates, group) of all joints, in the stage's places."""
+        parts, places = [], [places for places, _ in self.groups]
+        for _, group in self.groups:
+            parameters = joint_parameters(leaves, group.bodies, group.joint)
+            parts.append(f(group.joint, parameters, tuple(q[index] for index in group.q.T), group))
+        return self.shaped(jax.tree.map(lambda *xs: _merged(xs, places, q.dtype), *parts))
+
+
+class Articulation:
+    """The static side of a model's links and joints: a walk through its tree, and the joints by stage."""
+
+    def __init__(self, topology: Topology, canonical: bool):
+        joints, parents = topology.joints, topology.parents
+        self.topology = topology
+        self.walk = Walk(parents, tuple(i for i, joint in enumerate(joints) if parents[i] < 0 and type(joint) is Free))
+        self.stages = [Stage(topology, bodies, canonical) for bodies in self.walk.stages]
+        qd = np.concatenate([np.zeros(0, np.int32), *(stage.qd.ravel() for stage in self.stages)])
+        body = np.concatenate([np.zeros(0, np.int32), *(np.tile(stage.flat, stage.width) for stage in self.stages)])
+        mimic = np.array(topology.followed, np.int32)[body] >= 0
+        own, extra = np.flatnonzero((qd >= 0) & ~mimic), np.flatnonzero((qd >= 0) & mimic)
+        self._columns = np.concatenate([own[np.argsort(qd[own])], extra]).astype(np.int32)
+        self.column_body = body[self._columns]
+        """(columns,) the body that each column moves: those of qd in order, then those of mimic joints."""
+        self.followed = qd[extra]
+        """(mimic joints,) the velocity that each mimic joint follows."""
+
+    def rows(self, x: jax.Array, nothing: float = 0.0) -> list[Rows]:
+        """Return x (nv, ...) by stage and column."""
+        return [stage.rows(x, nothing) for stage in self.stages]
+
+    def columns(self, stages: Sequence[Rows]) -> jax.Array:
+        """Return rows by stage and column as (columns, ...), in the order of `column_body`."""
+        trail = np.broadcast_shapes(
+            *(x.shape[s.bodies.ndim :] for s, rows in zip(self.stages, stages, strict=True) for x in rows if np.ndim(x))
+        )
+        flat = [
+            jnp.broadcast_to(x, (*stage.bodies.shape, *trail)).reshape((-1, *trail))
+            for stage, rows in zip(self.stages, stages, strict=True)
+            for x in rows
+        ]
+        return take(flat[0] if len(flat) == 1 else jnp.concatenate(flat), self._columns)
+
+    def fold(self, x: jax.Array, axis: int = 0) -> jax.Array:
+        """Add what belongs to mimic joints, along an axis of columns, to what they follow: G* x."""
+        nv = self.topology.nv
+        own = jax.lax.slice_in_dim(x, 0, nv, axis=axis)
+        if not len(self.followed):
+            return own
+        extra = jnp.moveaxis(jax.lax.slice_in_dim(x, nv, x.shape[axis], axis=axis), axis, 0)
+        return jnp.moveaxis(jnp.moveaxis(own, axis, 0).at[self.followed].add(extra), 0, axis)
+
+    def collect(self, stages: Sequence[Rows]) -> jax.Array:
+        """Return rows by stage and column as (nv, ...)."""
+        return self.fold(self.columns(stages))
+
+    def links(self, model: Model, q: jax.Array) -> list[Links]:
+        """Return the links of every stage at q (nq, batch)."""
+        leaves = _leaves(model)
+        return [(self._revolute_links if stage.revolute else _links)(stage, leaves, q) for stage in self.stages]
+
+    def _revolute_links(self, stage: Stage, leaves: dict[str, jax.Array], q: jax.Array) -> Links:
+        """Return links that turn about their own e_z: the axes of each are turned by Q."""
+        parents = np.array(self.topology.parents, np.int32)[stage.flat]
+        Q = align_z(Vec3.from_array(leaves["axis"]).normalized())
+        turned = np.isin(parents, stage.flat)[:, None]
+        Q_p = jax.tree.map(lambda x, one: jnp.where(turned, x[parents], jnp.asarray(one, x.dtype)), Q, Mat3.identity())
+        Q = jax.tree.map(lambda x: take(x, stage.flat), Q)
+        X = Transform.from_pose(take(leaves["placement"], stage.flat))
+        angle = take(q, np.array(self.topology.q_start, np.int32)[stage.flat])
+        turn = Turn(Q_p.T @ X.R @ Q, jnp.cos(angle), jnp.sin(angle))
+        e_z = Motion(Vec3(0.0, 0.0, 1.0), Vec3.zero())
+        return stage.shaped(Links(Transform(turn, Q_p.T @ X.p), (e_z,), Q))  # type: ignore[arg-type]
+
+    def inertias(self, model: Model, links: Sequence[Links]) -> list[RigidInertia]:
+        """Return the links' inertias in link axes."""
+        stages = self.walk.take(RigidInertia.from_parameters(jnp.moveaxis(model.inertia, -1, 1)))
+        return [M.rotate(link.Q.T) for M, link in zip(stages, links, strict=True)]
+
+    def forces(self, f_ext: jax.Array, links: Sequence[Links]) -> list[Force]:
+        """Return forces on the bodies, (nbodies, 6, batch) in body axes, in link axes."""
+        stages = self.walk.take(Force.from_array(jnp.moveaxis(f_ext, -1, 1)))
+        return [f.rotate(link.Q.T) for f, link in zip(stages, links, strict=True)]
+
+    def subspace_rates(self, model: Model, q: jax.Array, qd: jax.Array) -> list[tuple[Motion, ...]]:
+        """Return the rates of the joints' columns, in body components, at the velocity qd (nv, batch)."""
+        leaves = _leaves(model)
+
+        def rate(joint: Joint, parameters: JointParameters, x: Coordinates, group: Any) -> tuple[Motion, ...]:
+            columns = joint.reads or joint.nv
+            v = tuple(qd[index] for index in group.qd.T)
+            if all(type(part) is float for part in jax.tree.leaves(joint.bias(parameters, x, v))):
+                return (Motion.zero(),) * width  # columns that are fixed in the body
+            still = tuple(jnp.zeros_like(a) for a in v)
+            along = lambda dq: joint.subspace(parameters, _advance(joint, parameters, x, dq))
+            return jax.jvp(along, (still,), (v,))[1] + (Motion.zero(),) * (width - columns)
+
+        rates = []
+        for stage in self.stages:
+            width = stage.width
+            rates.append(stage.by_type(rate, leaves, q))
+        return rates
+
+
+def _advance(joint: Joint, parameters: JointParameters, q: Coordinates, dq: Coordinates) -> Coordinates:
+    """Return a joint's coordinates after dq; those that a mimic joint reads are its leader's."""
+    if joint.mechanism is joint:
+        return joint.integrate(q, dq)
+    return joint.mechanism.integrate(q, dq)
+
+
+def _leaves(model: Model) -> dict[str, jax.Array]:
+    """Return the joints' leaves with the batch axis second: (bodies, batch, ...)."""
+    return {name: jnp.moveaxis(getattr(model, name), -1, 1) for name in JOINT_LEAVES}
+
+
+def _links(stage: Stage, leaves: dict[str, jax.Array], q: jax.Array) -> Links:
+    """Return links in body axes, for joints of any type."""
+
+    def of_type(joint: Joint, parameters: JointParameters, x: Coordinates, group: Any) -> Links:
+        S = joint.subspace(parameters, x)
+        X = Transform.from_pose(leaves["placement"][group.bodies]) @ joint.transform(parameters, x)
+        return Links(X, S + (Motion.zero(),) * (stage.width - len(S)), Mat3.identity())
+
+    return stage.by_type(of_type, leaves, q)
+
+
+def take(x: jax.Array, index: np.ndarray) -> jax.Array:
+    """Return x[index], as a slice where the index is a range."""
+    if len(index) and np.array_equal(index, np.arange(index[0], index[0] + len(index))):
+        return x[index[0] : index[0] + len(index)]
+    return x[index]
+
+
+def _merged(xs: Sequence[Any], places: Sequence[np.ndarray], dtype: Any) -> Any:
+    """Put components by type, (joints of the type, batch) or plain numbers, in their places."""
+    if all(type(x) is float and x == xs[0] for x in xs):
+        return xs[0]
+    dtype = jnp.result_type(*([x for x in xs if type(x) is not float] or [dtype]))
+    batch = max((np.shape(x)[-1] for x in xs if np.ndim(x)), default=1)
+    full = [jnp.broadcast_to(jnp.asarray(x, dtype), (len(p), batch)) for x, p in zip(xs, places, strict=True)]
+    return take(full[0] if len(full) == 1 else jnp.concatenate(full), np.argsort(np.concatenate(places)).astype(np.int32))
+
+
+@lru_cache(maxsize=256)
+def articulation(topology: Topology, canonical: bool = True) -> Articulation:
+    """Return the articulation of a topology; `canonical=False` keeps link axes equal to body axes."""
+    return Articulation(topology, canonical)
+
+
+def joint_motions(links: Sequence[Links], rows: Sequence[Rows]) -> list[Motion]:
+    """Return sum of x_k S_k for every joint, in link axes."""
+    return [combine(link.S, x) for link, x in zip(links, rows, strict=True)]

@@ -1,0 +1,117 @@
+"""The mass matrix by composite bodies (004 section 3.3; 000 (33)), and what else composite bodies give."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdyn._numerics import safe_reciprocal
+from jaxdyn.algorithms import arguments
+from jaxdyn.algorithms.articulation import Articulation, articulation
+from jaxdyn.algorithms.motion import in_world, inertias_in_world, placed_links
+from jaxdyn.model import Model
+from jaxdyn.recursion import batched
+from jaxdyn.spatial import Force, Motion, RigidInertia, Sym3, Vec3
+
+
+def _composite(outboard: RigidInertia, body: Any) -> Any:
+    """Add up inertias inward: r(k) = M(k) + sum phi r phi*; and take the forces r(k) H*(k) (000 (33))."""
+    M, H, l = body
+    r = M + outboard
+    return r.shift(l), tuple(r @ h for h in H)
+
+
+class Columns(NamedTuple):
+    """The columns of all joints about one point, the origin of the first root link; world axes."""
+
+    H: Motion
+    """Motion of each column, components (columns, batch)."""
+    F: Force
+    """Force that accelerating each column takes: r(k) H*(k)."""
+    c: Vec3
+    """Centre of mass, components (batch,)."""
+
+
+def composite_columns(joints: Articulation, model: Model, q: jax.Array) -> Columns:
+    """Return the joints' columns and the forces of composite bodies on them."""
+    links = joints.links(model, q)
+    placed = placed_links(joints, links)
+    H, M = in_world(links, placed), inertias_in_world(joints, model, links, placed)
+    nothing = RigidInertia(0.0, Vec3.zero(), Sym3.zero())
+    bodies = list(zip(M, H, [m.l for m in placed], strict=True))
+    F = joints.walk.inward(_composite, nothing, bodies)[1]
+    h = [tuple(x.shift(-m.p) for x in columns) for columns, m in zip(H, placed, strict=True)]
+    f = [tuple(x.shift(m.p) for x in columns) for columns, m in zip(F, placed, strict=True)]
+    moments = [jax.tree.map(_total, M_k.h + M_k.m * m.p) for M_k, m in zip(M, placed, strict=True)]
+    c = safe_reciprocal(model.inertia[:, 0].sum(0)) * sum(moments[1:], start=moments[0])
+    return Columns(in_columns(joints, h), in_columns(joints, f), c)
+
+
+def _total(x: jax.Array) -> jax.Array:
+    return x.reshape((-1, x.shape[-1])).sum(0)
+
+
+def in_columns(joints: Articulation, stages: Any) -> Any:
+    """Turn spatial vectors by stage and column into one whose components are (columns, batch)."""
+    form = jax.tree.structure(stages[0][0])
+    leaves = [[jax.tree.leaves(x) for x in columns] for columns in stages]
+    parts = [joints.columns([tuple(x[i] for x in columns) for columns in leaves]) for i in range(6)]
+    return jax.tree.unflatten(form, parts)
+
+
+def inboard_columns(joints: Articulation) -> np.ndarray:
+    """Return (nbodies + 1, columns): whether a column moves a body; nothing moves the last, the world."""
+    parents = joints.topology.parents
+    above = np.zeros((len(parents) + 1, len(parents)), bool)
+    for body, parent in enumerate(parents):
+        above[body] = above[parent]
+        above[body, body] = True
+    return above[:, joints.column_body]
+
+
+def mass_matrix_kernel(model: Model, q: jax.Array) -> jax.Array:
+    joints = articulation(model.topology)
+    H, F, _ = composite_columns(joints, model, q)
+    # M_ij = H_j F_i for j inboard of i. The batch goes first here: (nv, nv, batch) would be turned over later.
+    inboard = inboard_columns(joints)[joints.column_body]
+    rows, columns = [_batch_first(x) for x in jax.tree.leaves(F)], [_batch_first(x) for x in jax.tree.leaves(H)]
+    lower = sum(f[:, :, None] * h[:, None, :] for f, h in zip(rows, columns, strict=True))
+    upper = sum(h[:, :, None] * f[:, None, :] for f, h in zip(rows, columns, strict=True))
+    M = jnp.where(inboard[None], lower, jnp.where(inboard.T[None], upper, 0))
+    M = joints.fold(joints.fold(M, 1), 2)
+    return jnp.moveaxis(M + jnp.eye(model.nv, dtype=M.dtype)[None] * _batch_first(model.armature)[:, None, :], 0, -1)
+
+
+def _batch_first(x: jax.Array) -> jax.Array:
+    return jnp.moveaxis(x, -1, 0)
+
+
+_mass_matrix_of_state = batched(mass_matrix_kernel)
+
+
+@jax.jit
+def mass_matrix(model: Model, q: Any) -> jax.Array:
+    r"""Compute the mass matrix, armature included.
+
+    .. math:: M(q) = H \phi M \phi^* H^* + A, \qquad T = \tfrac12 \dot q^T M \dot q
+
+    Args:
+        model: the model.
+        q: configuration, (nq,).
+
+    Returns:
+        M, (nv, nv), symmetric.
+
+    Example:
+        >>> import jaxdyn
+        >>> model = jaxdyn.load("quadruped")
+        >>> jaxdyn.mass_matrix(model, jaxdyn.neutral(model)).shape
+        (18, 18)
+    """
+    (q,) = arguments.vectors(model, q=q)
+    if not model.nv:
+        return jnp.zeros((0, 0), q.dtype)
+    return _mass_matrix_of_state(model, q)

@@ -1,0 +1,68 @@
+"""Jacobians of frames (004 section 2.4; 001 (23))."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxdyn.algorithms import arguments
+from jaxdyn.algorithms.articulation import articulation
+from jaxdyn.algorithms.crba import in_columns, inboard_columns
+from jaxdyn.algorithms.kinematics import frame_number
+from jaxdyn.algorithms.motion import Placed, in_world, placed_links
+from jaxdyn.algorithms.velocities import point_in_body
+from jaxdyn.model import Model
+from jaxdyn.recursion import batched
+from jaxdyn.spatial import Mat3, Vec3
+
+
+def _jacobian(model: Model, q: Any, body: Any, r: Any) -> jax.Array:
+    joints = articulation(model.topology, canonical=False)
+    links = joints.links(model, q)
+    placed = placed_links(joints, links)
+    H = in_world(links, placed)
+    columns = in_columns(joints, [tuple(h.shift(-m.p) for h in hs) for hs, m in zip(H, placed, strict=True)])
+    shapes = [(*stage.bodies.shape, q.shape[-1]) for stage in joints.stages]
+    full = [jax.tree.map(lambda x: jnp.broadcast_to(x, s), m) for m, s in zip(placed, shapes, strict=True)]
+    world = Placed(Mat3.identity(), Vec3.zero(), Vec3.zero())
+    one = lambda x, w: jnp.concatenate([x, jnp.full_like(x[:1], w)])[body[0]]
+    m = jax.tree.map(one, joints.walk.join(full), world)
+    J = columns.shift(jax.tree.map(lambda x: x[None], m.p + m.R @ Vec3(*r)))
+    moves = jnp.asarray(inboard_columns(joints))[body[0]]
+    return joints.fold(jnp.where(moves[None, :, None], jnp.stack([*J.ang, *J.lin]), 0), 1)
+
+
+_jacobian_of_state = batched(_jacobian)
+
+
+def jacobian(model: Model, q: Any, frame: str, point: Any = None) -> jax.Array:
+    r"""Compute the Jacobian of a body or named frame at a point of it.
+
+    .. math:: V_{frame} = J(q)\, \dot q
+
+    Args:
+        model: the model.
+        q: configuration, (nq,).
+        frame: name of a body or frame. Asking for another one does not recompile.
+        point: a point in that frame, (3,); its origin if not given.
+
+    Returns:
+        J, (6, nv), [angular; linear velocity of the point], world axes.
+
+    Example:
+        >>> import jaxdyn
+        >>> model = jaxdyn.load("arm7")
+        >>> jaxdyn.jacobian(model, jaxdyn.neutral(model), "tool").shape
+        (6, 7)
+    """
+    return _jacobian_jitted(model, q, *frame_number(model, frame, point))
+
+
+@jax.jit
+def _jacobian_jitted(model: Model, q: Any, body: int, number: int, point: Any) -> jax.Array:
+    (q,) = arguments.vectors(model, q=q)
+    if not model.nv:
+        return jnp.zeros((6, 0), q.dtype)
+    return _jacobian_of_state(model, q, body, point_in_body(model, number, point))

@@ -1,0 +1,126 @@
+"""How links move: the outward recursions that all of dynamics begins with, and the forces of motion.
+
+Axes are the world's, every quantity is about its own link's origin (000 section III): crossing a link is a
+shift, no spatial quantity is ever rotated, and where a robot stands does not enter, so that single
+precision is as good at 10 km from the world's origin as at home.
+
+Accelerations are derivatives of a link's own components (convention (ii) in docs/theory/004.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdyn.algorithms.articulation import Articulation, Links, joint_motions
+from jaxdyn.model import Model
+from jaxdyn.spatial import Force, Mat3, Motion, RigidInertia, Vec3
+
+
+class Moving(NamedTuple):
+    """A link in motion, world axes, about its own origin."""
+
+    R: Mat3
+    """Rotation from link axes to the world's."""
+    V: Motion
+    """Velocity."""
+    a: Motion
+    """Acceleration."""
+    l: Vec3
+    """From the parent's origin to the link's."""
+
+
+class Placed(NamedTuple):
+    """A link at rest, world axes."""
+
+    R: Mat3
+    """Rotation from link axes to the world's."""
+    p: Vec3
+    """Position of its origin relative to that of the first root link."""
+    l: Vec3
+    """From the parent's origin to the link's."""
+
+
+def _move(inboard: Any, link: Any) -> Any:
+    """Cross a joint outward: velocity and acceleration (000 (11)-(15); 004 (7)-(8))."""
+    (R, V, a), (X, V_J, a_J) = inboard, link
+    l = R @ X.p
+    R = R @ X.R
+    V_J = V_J.rotate(R)
+    V = V.shift(l)
+    a = a.shift(l) + V.cross(V_J) + a_J.rotate(R)
+    V = V + V_J
+    return (R, V, a), Moving(R, V, a, l)
+
+
+def _place(inboard: Any, link: Any) -> Any:
+    """Cross a joint outward: pose (004 section 2)."""
+    (R, p), (X, origin) = inboard, link
+    l = R @ X.p
+    R, p = R @ X.R, p + (l - origin)
+    return (R, p), Placed(R, p, l)
+
+
+def world_in_motion(model: Model, base_motion: Any = None, gravity: bool = True) -> Any:
+    """Return what the world hands on: rotation, velocity, acceleration; gravity acts as one upward."""
+    up = Vec3(*(-g for g in model.gravity)) if gravity else Vec3.zero()
+    V, a = (Motion.zero(), Motion.zero()) if base_motion is None else (_six(x) for x in base_motion)
+    return Mat3.identity(), V, a + Motion(Vec3.zero(), up)
+
+
+def _six(x: jax.Array) -> Motion:
+    return Motion(Vec3(*x[:3]), Vec3(*x[3:]))
+
+
+def moving_links(
+    joints: Articulation, model: Model, links: list[Links], q: jax.Array, qd: jax.Array, qdd: Any, world: Any
+) -> list[Moving]:
+    """Return all links in motion; without qdd, accelerations are those of the velocity alone."""
+    rows = joints.rows(qd)
+    V_J = joint_motions(links, rows)
+    a_J = [_sum(dS, x) for dS, x in zip(joints.subspace_rates(model, q, qd), rows, strict=True)]
+    if qdd is not None:
+        a_J = [a + b for a, b in zip(a_J, joint_motions(links, joints.rows(qdd)), strict=True)]
+    bodies = [(link.X, v, a) for link, v, a in zip(links, V_J, a_J, strict=True)]
+    return joints.walk.outward(_move, world, bodies)
+
+
+def _sum(columns: tuple[Motion, ...], x: Any) -> Motion:
+    total = Motion.zero()
+    for column, value in zip(columns, x, strict=True):
+        total = total + value * column
+    return total
+
+
+def placed_links(joints: Articulation, links: list[Links]) -> list[Placed]:
+    """Return all links at rest."""
+    first = jax.tree.map(lambda x: x[(0,) * (x.ndim - 1)], links[0].X.p)
+    is_root = np.array(joints.topology.parents) < 0
+    origin = [
+        jax.tree.map(lambda x: jnp.where(is_root[s.bodies][..., None], x, 0), s.everywhere(first)) for s in joints.stages
+    ]
+    bodies = [(link.X, o) for link, o in zip(links, origin, strict=True)]
+    return joints.walk.outward(_place, (Mat3.identity(), Vec3.zero()), bodies)
+
+
+def in_world(links: list[Links], moved: Any) -> list[tuple[Motion, ...]]:
+    """Return the joints' columns in world axes: H*(k)."""
+    return [tuple(S.rotate(m.R) for S in link.S) for link, m in zip(links, moved, strict=True)]
+
+
+def inertias_in_world(joints: Articulation, model: Model, links: list[Links], moved: Any) -> list[RigidInertia]:
+    """Return the links' inertias in world axes: M(k)."""
+    return [M.rotate(m.R) for M, m in zip(joints.inertias(model, links), moved, strict=True)]
+
+
+def forces_of_motion(
+    joints: Articulation, links: list[Links], M: list[RigidInertia], moved: list[Moving], f_ext: Any = None
+) -> list[Force]:
+    """Return the force that each link's motion takes, M a + V x* M V - f_ext (000 (16); 004 (9))."""
+    f = [M_k @ m.a + m.V.cross_force(M_k @ m.V) for M_k, m in zip(M, moved, strict=True)]
+    if f_ext is None:
+        return f
+    return [f_k - e.rotate(m.R) for f_k, e, m in zip(f, joints.forces(f_ext, links), moved, strict=True)]

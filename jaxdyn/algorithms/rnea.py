@@ -1,0 +1,136 @@
+"""Inverse dynamics: the recursive Newton-Euler algorithm (004 (7)-(11); 000 section III)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from jaxdyn.algorithms import arguments
+from jaxdyn.algorithms.articulation import articulation
+from jaxdyn.algorithms.motion import (
+    forces_of_motion,
+    in_world,
+    inertias_in_world,
+    moving_links,
+    placed_links,
+    world_in_motion,
+)
+from jaxdyn.model import Model
+from jaxdyn.recursion import batched
+from jaxdyn.spatial import Force, Motion, Vec3
+
+
+def balance(outboard: Force, body: Any) -> Any:
+    """Add up forces inward, and read the joint's torque: T(k) = H f(k) (000 (17)-(18); 004 (10)-(11))."""
+    f, H, l = body
+    f = f + outboard
+    return f.shift(l), tuple(f.dot(h) for h in H)
+
+
+def inverse_dynamics_kernel(model: Model, q: Any, qd: Any, qdd: Any, f_ext: Any, base_motion: Any) -> jax.Array:
+    joints = articulation(model.topology)
+    links = joints.links(model, q)
+    moved = moving_links(joints, model, links, q, qd, qdd, world_in_motion(model, base_motion))
+    f = forces_of_motion(joints, links, inertias_in_world(joints, model, links, moved), moved, f_ext)
+    bodies = list(zip(f, in_world(links, moved), [m.l for m in moved], strict=True))
+    tau = joints.collect(joints.walk.inward(balance, Force.zero(), bodies)[1])
+    return tau if qdd is None else tau + model.armature * qdd
+
+
+def _gravity_force(model: Model, q: Any, f_ext: Any) -> jax.Array:
+    joints = articulation(model.topology)
+    links = joints.links(model, q)
+    placed = placed_links(joints, links)
+    M, up = inertias_in_world(joints, model, links, placed), Vec3(*(-g for g in model.gravity))
+    f = [M_k @ Motion(Vec3.zero(), stage.everywhere(up)) for M_k, stage in zip(M, joints.stages, strict=True)]
+    if f_ext is not None:
+        f = [a - b.rotate(m.R) for a, b, m in zip(f, joints.forces(f_ext, links), placed, strict=True)]
+    bodies = list(zip(f, in_world(links, placed), [m.l for m in placed], strict=True))
+    return joints.collect(joints.walk.inward(balance, Force.zero(), bodies)[1])
+
+
+_inverse_dynamics_of_state = batched(inverse_dynamics_kernel)
+_gravity_force_of_state = batched(_gravity_force)
+
+
+@jax.jit
+def inverse_dynamics(
+    model: Model, q: Any, qd: Any, qdd: Any, *, f_ext: Any = None, base_motion: Any = None
+) -> jax.Array:
+    r"""Compute the joint forces that make the robot move with the given acceleration.
+
+    .. math:: \tau = M(q)\,\ddot q + b(q, \dot q) - J^T f_{ext}
+
+    Args:
+        model: the model.
+        q: configuration, (nq,).
+        qd: velocity, (nv,).
+        qdd: acceleration, (nv,).
+        f_ext: force on each body, (nbodies, 6), [moment; force] about the body's origin, in its axes.
+        base_motion: (velocity, acceleration) of the frame on which the robot stands, each (6,), if it moves:
+            twist [angular; linear] in its own axes and the rate of its components, like qd and qdd of a free
+            joint. At this instant its axes are the world's (gravity is given in them).
+
+    Returns:
+        tau, (nv,).
+
+    Example:
+        >>> import jax.numpy as jnp, jaxdyn
+        >>> model = jaxdyn.load("arm7")
+        >>> q = qd = qdd = jnp.zeros(7)
+        >>> jaxdyn.inverse_dynamics(model, q, qd, qdd).shape
+        (7,)
+    """
+    q, qd, qdd = arguments.vectors(model, q=q, qd=qd, qdd=qdd)
+    if not model.nv:
+        return qdd
+    return _inverse_dynamics_of_state(
+        model, q, qd, qdd, arguments.forces(model, f_ext), arguments.motion(model, base_motion)
+    )
+
+
+@jax.jit
+def bias_force(model: Model, q: Any, qd: Any, *, f_ext: Any = None, base_motion: Any = None) -> jax.Array:
+    r"""Compute the joint forces at zero acceleration: Coriolis, centrifugal, gravity and external ones.
+
+    .. math:: b(q, \dot q) = \mathrm{ID}(q, \dot q, 0)
+
+    Args:
+        model: the model.
+        q: configuration, (nq,).
+        qd: velocity, (nv,).
+        f_ext: as in `inverse_dynamics`.
+        base_motion: as in `inverse_dynamics`.
+
+    Returns:
+        The bias force, (nv,).
+    """
+    q, qd = arguments.vectors(model, q=q, qd=qd)
+    if not model.nv:
+        return qd
+    return _inverse_dynamics_of_state(
+        model, q, qd, None, arguments.forces(model, f_ext), arguments.motion(model, base_motion)
+    )
+
+
+@jax.jit
+def gravity_force(model: Model, q: Any, *, f_ext: Any = None) -> jax.Array:
+    r"""Compute the joint forces that hold the robot at rest against gravity.
+
+    .. math:: g(q) = \mathrm{ID}(q, 0, 0) = \partial V / \partial q
+
+    (the derivative is along the tangent; V without the joints' springs).
+
+    Args:
+        model: the model.
+        q: configuration, (nq,).
+        f_ext: as in `inverse_dynamics`.
+
+    Returns:
+        The force, (nv,).
+    """
+    (q,) = arguments.vectors(model, q=q)
+    if not model.nv:
+        return q
+    return _gravity_force_of_state(model, q, arguments.forces(model, f_ext))
