@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 2
 
-.PHONY: help demo test test-long lint clean
+.PHONY: help demo test test-long lint bench bench-long clean
 .DEFAULT_GOAL := help
 
 help:  ## say what there is
@@ -43,6 +43,22 @@ test-long: $(VENV)/.robots  ## every test, long sweeps included
 
 lint: $(VENV)/.dev  ## style and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+# If the libraries to compare with do not install together, those that do alone are taken.
+$(VENV)/.bench: pyproject.toml | $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]' || { \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]' mpmath && \
+	  for peer in mujoco-mjx brax frax; do \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check $$peer || \
+	      echo "$$peer does not install; it is left out"; \
+	  done; }
+	@touch $@
+
+bench: $(VENV)/.bench  ## measure beside other libraries on one core, in ten minutes
+	@$(BIN)/python -m benchmarks --short
+
+bench-long: $(VENV)/.bench  ## the same at every size, and the papers' claims; hours
+	@$(BIN)/python -m benchmarks
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) .venv-smoke .pytest_cache .ruff_cache .mypy_cache

@@ -34,6 +34,16 @@ def namespace(*xs: Scalar) -> ModuleType:
     return np if numpy_only else jnp
 
 
+def rows(x: Any, index: Any) -> Any:
+    """Return x[index]; where the index (an array known at tracing time) is a range, as a slice: no gather."""
+    if not isinstance(index, np.ndarray) or index.ndim != 1 or not len(index):
+        return x[index]
+    first, count = int(index[0]), len(index)
+    if not np.array_equal(index, np.arange(first, first + count)):
+        return x[index]
+    return x if count == len(x) else x[first : first + count]
+
+
 def _series(coefficients: list[Fraction], t: Scalar) -> Scalar:
     """Sum of c_k t^k by Horner's rule."""
     total = t * 0 + float(coefficients[-1])

@@ -64,7 +64,7 @@ def test_every_part_has_a_layer():
 
 
 PUBLIC = """
-    load save lock_joints subtree neutral random_configuration integrate difference inertial_parameters
+    load save lock_joints subtree add_rotors Rotor neutral random_configuration integrate difference inertial_parameters
     with_inertial_parameters forward_kinematics frame_pose frame_poses Model ModelBuilder ModelError ModelWarning
     Poses io joints model spatial algorithms recursion
 """.split()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
@@ -10,8 +11,9 @@ import jax.numpy as jnp
 
 from jaxdyn._checks import ModelError
 from jaxdyn.algorithms import arguments
-from jaxdyn.algorithms.articulation import Articulation, Rows, articulation
+from jaxdyn.algorithms.articulation import Articulation, Rows, articulation, tile_of_rows
 from jaxdyn.algorithms.crba import mass_matrix_kernel
+from jaxdyn.algorithms.dense import Form, forward_dynamics_dense, in_all_forms
 from jaxdyn.algorithms.motion import (
     forces_of_motion,
     in_world,
@@ -78,7 +80,8 @@ def _whiten(outboard: Force, body: Any) -> Any:
 def _smooth(inboard: Motion, body: Any) -> Any:
     """Find the link's and the joint's acceleration (000 (45)-(47)); columns in reverse order."""
     H, l, gains, innovations = body
-    lam, qdd = inboard.shift(l), []
+    lam = inboard.shift(l)
+    qdd: list[Any] = []
     for h, (U, D_inv), e in zip(reversed(H), reversed(gains), reversed(innovations), strict=True):
         qdd.insert(0, D_inv * (e - U.dot(lam)))
         lam = lam + qdd[0] * h
@@ -132,14 +135,16 @@ def _mass_matrix_inverse(model: Model, q: Any) -> jax.Array:
     return jnp.moveaxis(inverse, 1, -1)
 
 
-_forward_dynamics_of_state = batched(_forward_dynamics)
-_mass_matrix_inverse_of_state = batched(_mass_matrix_inverse)
+_forward_dynamics_of_state = in_all_forms(_forward_dynamics, forward_dynamics_dense)
+_mass_matrix_inverse_of_state = batched(_mass_matrix_inverse, tile=tile_of_rows(width=lambda model: model.nv))
 _regular: WeakSet[Model] = WeakSet()
 
 
 def require_regular(model: Model) -> None:
     """Raise a ModelError if a joint moves no inertia; a model is looked at once, and not while it is traced."""
-    if model in _regular or any(isinstance(x, jax.core.Tracer) for x in (model.inertia, model.armature, model.placement)):
+    if model in _regular or any(
+        isinstance(x, jax.core.Tracer) for x in (model.inertia, model.armature, model.placement)
+    ):
         return
     if model.inertia.ndim == 2:
         problems = [message for _, message in massless_joints_of(model)]
@@ -149,7 +154,7 @@ def require_regular(model: Model) -> None:
 
 
 def forward_dynamics(
-    model: Model, q: Any, qd: Any, tau: Any, *, f_ext: Any = None, base_motion: Any = None
+    model: Model, q: Any, qd: Any, tau: Any, *, f_ext: Any = None, base_motion: Any = None, form: Form = "auto"
 ) -> jax.Array:
     r"""Compute the acceleration that given joint forces cause.
 
@@ -166,6 +171,9 @@ def forward_dynamics(
         tau: joint forces, (nv,).
         f_ext: force on each body, (nbodies, 6), [moment; force] about the body's origin, in its axes.
         base_motion: as in `inverse_dynamics`.
+        form: "sweep" for the articulated-body algorithm, "dense" for the mass
+            matrix and its Cholesky factor. "auto" takes matrices for a single
+            state of a model with at most 48 degrees of freedom; recursions for batches (`jax.vmap`) and others.
 
     Returns:
         qdd, (nv,).
@@ -174,20 +182,22 @@ def forward_dynamics(
         >>> import jax, jax.numpy as jnp, jaxdyn
         >>> model = jaxdyn.load("quadruped")
         >>> q, qd = jaxdyn.neutral(model), jnp.zeros(18)
-        >>> [round(float(x), 6) for x in jaxdyn.forward_dynamics(model, q, qd, jnp.zeros(18))[3:6]]  # it falls
+        >>> [round(float(x), 3) for x in jaxdyn.forward_dynamics(model, q, qd, jnp.zeros(18))[3:6]]  # it falls
         [0.0, 0.0, -9.81]
     """
     require_regular(model)
-    return _forward_dynamics_jitted(model, q, qd, tau, f_ext, base_motion)
+    return _forward_dynamics_jitted(model, q, qd, tau, f_ext, base_motion, form)
 
 
-@jax.jit
-def _forward_dynamics_jitted(model: Model, q: Any, qd: Any, tau: Any, f_ext: Any, base_motion: Any) -> jax.Array:
+@partial(jax.jit, static_argnums=6)
+def _forward_dynamics_jitted(
+    model: Model, q: Any, qd: Any, tau: Any, f_ext: Any, base_motion: Any, form: Form
+) -> jax.Array:
     q, qd, tau = arguments.vectors(model, q=q, qd=qd, tau=tau)
     if not model.nv:
         return tau
     f_ext, base_motion = arguments.forces(model, f_ext), arguments.motion(model, base_motion)
-    return _forward_dynamics_of_state(model, q, qd, tau, f_ext, base_motion)
+    return _forward_dynamics_of_state(form)(model, q, qd, tau, f_ext, base_motion)
 
 
 def mass_matrix_inverse(model: Model, q: Any) -> jax.Array:

@@ -11,13 +11,14 @@ Arrays have one batch axis, the last one, of the batch's size or 1 (see `recursi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn._numerics import rows
 from jaxdyn.joints import Continuous, Free, Joint, JointParameters, Revolute
 from jaxdyn.joints.contract import Coordinates, combine
 from jaxdyn.model import Model
@@ -52,7 +53,9 @@ class Stage:
             places = np.flatnonzero(np.isin(self.flat, group.bodies))
             if len(places):
                 rows = np.searchsorted(group.bodies, self.flat[places])
-                self.groups.append((places, group._replace(bodies=self.flat[places], q=group.q[rows], qd=group.qd[rows])))
+                self.groups.append(
+                    (places, group._replace(bodies=self.flat[places], q=group.q[rows], qd=group.qd[rows]))
+                )
         self.width = max(group.qd.shape[1] for _, group in self.groups)
         self.qd = np.full((self.width, len(self.flat)), -1, np.int32)
         """(columns, bodies) index into qd, -1 where a joint has fewer columns."""
@@ -72,14 +75,14 @@ class Stage:
         """Return x (nv, ...) as one row per column, with `nothing` where a joint has fewer columns."""
         if np.any(self.qd < 0):
             x = jnp.concatenate([x, jnp.full_like(x[:1], nothing)])
-        return self.shaped(tuple(take(x, index) for index in self.qd))
+        return self.shaped(tuple(rows(x, index) for index in self.qd))
 
     def by_type(self, f: Callable[[Joint, JointParameters, Coordinates, Any], Any], leaves: Any, q: jax.Array) -> Any:
         """Return f(joint type, parameters, coordinates, group) of all joints, in the stage's places."""
         parts, places = [], [places for places, _ in self.groups]
         for _, group in self.groups:
             parameters = joint_parameters(leaves, group.bodies, group.joint)
-            parts.append(f(group.joint, parameters, tuple(q[index] for index in group.q.T), group))
+            parts.append(f(group.joint, parameters, tuple(rows(q, index) for index in group.q.T), group))
         return self.shaped(jax.tree.map(lambda *xs: _merged(xs, places, q.dtype), *parts))
 
 
@@ -101,6 +104,16 @@ class Articulation:
         self.followed = qd[extra]
         """(mimic joints,) the velocity that each mimic joint follows."""
 
+    @cached_property
+    def inboard(self) -> np.ndarray:
+        """(nbodies + 1, columns) whether a column moves a body; nothing moves the last, the world."""
+        parents = self.topology.parents
+        above = np.zeros((len(parents) + 1, len(parents)), bool)
+        for body, parent in enumerate(parents):
+            above[body] = above[parent]
+            above[body, body] = True
+        return above[:, self.column_body]
+
     def rows(self, x: jax.Array, nothing: float = 0.0) -> list[Rows]:
         """Return x (nv, ...) by stage and column."""
         return [stage.rows(x, nothing) for stage in self.stages]
@@ -115,7 +128,7 @@ class Articulation:
             for stage, rows in zip(self.stages, stages, strict=True)
             for x in rows
         ]
-        return take(flat[0] if len(flat) == 1 else jnp.concatenate(flat), self._columns)
+        return rows(flat[0] if len(flat) == 1 else jnp.concatenate(flat), self._columns)
 
     def fold(self, x: jax.Array, axis: int = 0) -> jax.Array:
         """Add what belongs to mimic joints, along an axis of columns, to what they follow: G* x."""
@@ -125,6 +138,13 @@ class Articulation:
             return own
         extra = jnp.moveaxis(jax.lax.slice_in_dim(x, nv, x.shape[axis], axis=axis), axis, 0)
         return jnp.moveaxis(jnp.moveaxis(own, axis, 0).at[self.followed].add(extra), 0, axis)
+
+    def spatial_columns(self, stages: Any) -> Any:
+        """Turn spatial vectors by stage and column into one whose components are (columns, ...)."""
+        form = jax.tree.structure(stages[0][0])
+        leaves = [[jax.tree.leaves(x) for x in columns] for columns in stages]
+        parts = [self.columns([tuple(x[i] for x in columns) for columns in leaves]) for i in range(6)]
+        return jax.tree.unflatten(form, parts)
 
     def collect(self, stages: Sequence[Rows]) -> jax.Array:
         """Return rows by stage and column as (nv, ...)."""
@@ -141,9 +161,9 @@ class Articulation:
         Q = align_z(Vec3.from_array(leaves["axis"]).normalized())
         turned = np.isin(parents, stage.flat)[:, None]
         Q_p = jax.tree.map(lambda x, one: jnp.where(turned, x[parents], jnp.asarray(one, x.dtype)), Q, Mat3.identity())
-        Q = jax.tree.map(lambda x: take(x, stage.flat), Q)
-        X = Transform.from_pose(take(leaves["placement"], stage.flat))
-        angle = take(q, np.array(self.topology.q_start, np.int32)[stage.flat])
+        Q = jax.tree.map(lambda x: rows(x, stage.flat), Q)
+        X = Transform.from_pose(rows(leaves["placement"], stage.flat))
+        angle = rows(q, np.array(self.topology.q_start, np.int32)[stage.flat])
         turn = Turn(Q_p.T @ X.R @ Q, jnp.cos(angle), jnp.sin(angle))
         e_z = Motion(Vec3(0.0, 0.0, 1.0), Vec3.zero())
         return stage.shaped(Links(Transform(turn, Q_p.T @ X.p), (e_z,), Q))  # type: ignore[arg-type]
@@ -164,7 +184,7 @@ class Articulation:
 
         def rate(joint: Joint, parameters: JointParameters, x: Coordinates, group: Any) -> tuple[Motion, ...]:
             columns = joint.reads or joint.nv
-            v = tuple(qd[index] for index in group.qd.T)
+            v = tuple(rows(qd, index) for index in group.qd.T)
             if all(type(part) is float for part in jax.tree.leaves(joint.bias(parameters, x, v))):
                 return (Motion.zero(),) * width  # columns that are fixed in the body
             still = tuple(jnp.zeros_like(a) for a in v)
@@ -195,17 +215,10 @@ def _links(stage: Stage, leaves: dict[str, jax.Array], q: jax.Array) -> Links:
 
     def of_type(joint: Joint, parameters: JointParameters, x: Coordinates, group: Any) -> Links:
         S = joint.subspace(parameters, x)
-        X = Transform.from_pose(leaves["placement"][group.bodies]) @ joint.transform(parameters, x)
+        X = Transform.from_pose(rows(leaves["placement"], group.bodies)) @ joint.transform(parameters, x)
         return Links(X, S + (Motion.zero(),) * (stage.width - len(S)), Mat3.identity())
 
     return stage.by_type(of_type, leaves, q)
-
-
-def take(x: jax.Array, index: np.ndarray) -> jax.Array:
-    """Return x[index], as a slice where the index is a range."""
-    if len(index) and np.array_equal(index, np.arange(index[0], index[0] + len(index))):
-        return x[index[0] : index[0] + len(index)]
-    return x[index]
 
 
 def _merged(xs: Sequence[Any], places: Sequence[np.ndarray], dtype: Any) -> Any:
@@ -215,7 +228,9 @@ def _merged(xs: Sequence[Any], places: Sequence[np.ndarray], dtype: Any) -> Any:
     dtype = jnp.result_type(*([x for x in xs if type(x) is not float] or [dtype]))
     batch = max((np.shape(x)[-1] for x in xs if np.ndim(x)), default=1)
     full = [jnp.broadcast_to(jnp.asarray(x, dtype), (len(p), batch)) for x, p in zip(xs, places, strict=True)]
-    return take(full[0] if len(full) == 1 else jnp.concatenate(full), np.argsort(np.concatenate(places)).astype(np.int32))
+    return rows(
+        full[0] if len(full) == 1 else jnp.concatenate(full), np.argsort(np.concatenate(places)).astype(np.int32)
+    )
 
 
 @lru_cache(maxsize=256)
@@ -227,3 +242,19 @@ def articulation(topology: Topology, canonical: bool = True) -> Articulation:
 def joint_motions(links: Sequence[Links], rows: Sequence[Rows]) -> list[Motion]:
     """Return sum of x_k S_k for every joint, in link axes."""
     return [combine(link.S, x) for link, x in zip(links, rows, strict=True)]
+
+
+def tile_of_rows(per_body: int = 60, width: Callable[[Model], int] = lambda model: 1) -> Callable[..., int]:
+    """Return a rule for `batched`: the batch with which a kernel's rows and temporaries fit a CPU's caches.
+
+    A row (lanes x batch, times `width`) should fill about a sixth of the first-level cache (8 kB), and the
+    `per_body` rows of all bodies together a second-level one (4 MB).
+    """
+
+    def tile(model: Model, q: jax.Array, *_: Any) -> int:
+        bodies = articulation(model.topology).walk.stages[-1]
+        lanes, itemsize = bodies.shape[1] if bodies.ndim > 1 else 1, q.dtype.itemsize * width(model)
+        most = min(8192 // (lanes * itemsize), 4_000_000 // (model.nbodies * per_body * itemsize))
+        return max(32 // width(model), 8, most)
+
+    return tile

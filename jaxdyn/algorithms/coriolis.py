@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdyn.algorithms import arguments
-from jaxdyn.algorithms.articulation import articulation, joint_motions
+from jaxdyn.algorithms.articulation import articulation, tile_of_rows
 from jaxdyn.algorithms.motion import in_world, inertias_in_world, moving_links, world_in_motion
 from jaxdyn.algorithms.rnea import balance
 from jaxdyn.model import Model
@@ -44,9 +44,7 @@ def _coriolis_product(model: Model, q: Any, v: Any, w: Any) -> jax.Array:
     if w.ndim == 3:
         M, H, dH, l, V = jax.tree.map(lambda x: x if type(x) is float else x[..., None], (M, H, dH, l, V))
     rows = joints.rows(w)
-    W_J, dW_J = (
-        [_combined(columns, x) for columns, x in zip(stages, rows, strict=True)] for stages in (H, dH)
-    )
+    W_J, dW_J = ([_combined(columns, x) for columns, x in zip(stages, rows, strict=True)] for stages in (H, dH))
     carried = joints.walk.outward(_carry_along, (Motion.zero(), Motion.zero()), list(zip(V, W_J, dW_J, l, strict=True)))
     f = [
         M_k @ a + 0.5 * (V_k.cross_force(M_k @ W) + W.cross_force(M_k @ V_k) - M_k @ V_k.cross(W))
@@ -67,8 +65,8 @@ def _coriolis_matrix(model: Model, q: Any, v: Any) -> jax.Array:
     return jnp.moveaxis(_coriolis_product(model, q, v, unit), 1, -1)
 
 
-_coriolis_product_of_state = batched(_coriolis_product)
-_coriolis_matrix_of_state = batched(_coriolis_matrix)
+_coriolis_product_of_state = batched(_coriolis_product, tile=tile_of_rows())
+_coriolis_matrix_of_state = batched(_coriolis_matrix, tile=tile_of_rows(width=lambda model: model.nv))
 
 
 @jax.jit

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxdyn._numerics import safe_reciprocal
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.articulation import Articulation, articulation
+from jaxdyn.algorithms.dense import Form, in_all_forms, mass_matrix_dense
 from jaxdyn.algorithms.motion import in_world, inertias_in_world, placed_links
 from jaxdyn.model import Model
-from jaxdyn.recursion import batched
 from jaxdyn.spatial import Force, Motion, RigidInertia, Sym3, Vec3
 
 
@@ -47,36 +47,19 @@ def composite_columns(joints: Articulation, model: Model, q: jax.Array) -> Colum
     f = [tuple(x.shift(m.p) for x in columns) for columns, m in zip(F, placed, strict=True)]
     moments = [jax.tree.map(_total, M_k.h + M_k.m * m.p) for M_k, m in zip(M, placed, strict=True)]
     c = safe_reciprocal(model.inertia[:, 0].sum(0)) * sum(moments[1:], start=moments[0])
-    return Columns(in_columns(joints, h), in_columns(joints, f), c)
+    return Columns(joints.spatial_columns(h), joints.spatial_columns(f), c)
 
 
 def _total(x: jax.Array) -> jax.Array:
     return x.reshape((-1, x.shape[-1])).sum(0)
 
 
-def in_columns(joints: Articulation, stages: Any) -> Any:
-    """Turn spatial vectors by stage and column into one whose components are (columns, batch)."""
-    form = jax.tree.structure(stages[0][0])
-    leaves = [[jax.tree.leaves(x) for x in columns] for columns in stages]
-    parts = [joints.columns([tuple(x[i] for x in columns) for columns in leaves]) for i in range(6)]
-    return jax.tree.unflatten(form, parts)
-
-
-def inboard_columns(joints: Articulation) -> np.ndarray:
-    """Return (nbodies + 1, columns): whether a column moves a body; nothing moves the last, the world."""
-    parents = joints.topology.parents
-    above = np.zeros((len(parents) + 1, len(parents)), bool)
-    for body, parent in enumerate(parents):
-        above[body] = above[parent]
-        above[body, body] = True
-    return above[:, joints.column_body]
-
-
 def mass_matrix_kernel(model: Model, q: jax.Array) -> jax.Array:
+    """Return the mass matrix, (nv, nv, batch)."""
     joints = articulation(model.topology)
     H, F, _ = composite_columns(joints, model, q)
     # M_ij = H_j F_i for j inboard of i. The batch goes first here: (nv, nv, batch) would be turned over later.
-    inboard = inboard_columns(joints)[joints.column_body]
+    inboard = joints.inboard[joints.column_body]
     rows, columns = [_batch_first(x) for x in jax.tree.leaves(F)], [_batch_first(x) for x in jax.tree.leaves(H)]
     lower = sum(f[:, :, None] * h[:, None, :] for f, h in zip(rows, columns, strict=True))
     upper = sum(h[:, :, None] * f[:, None, :] for f, h in zip(rows, columns, strict=True))
@@ -89,11 +72,11 @@ def _batch_first(x: jax.Array) -> jax.Array:
     return jnp.moveaxis(x, -1, 0)
 
 
-_mass_matrix_of_state = batched(mass_matrix_kernel)
+_mass_matrix_of_state = in_all_forms(mass_matrix_kernel, mass_matrix_dense)
 
 
-@jax.jit
-def mass_matrix(model: Model, q: Any) -> jax.Array:
+@partial(jax.jit, static_argnames="form")
+def mass_matrix(model: Model, q: Any, *, form: Form = "auto") -> jax.Array:
     r"""Compute the mass matrix, armature included.
 
     .. math:: M(q) = H \phi M \phi^* H^* + A, \qquad T = \tfrac12 \dot q^T M \dot q
@@ -101,6 +84,8 @@ def mass_matrix(model: Model, q: Any) -> jax.Array:
     Args:
         model: the model.
         q: configuration, (nq,).
+        form: "sweep" for recursions over the bodies, "dense" for matrices. "auto" takes matrices for a single
+            state of a model with at most 48 degrees of freedom; recursions for batches (`jax.vmap`) and others.
 
     Returns:
         M, (nv, nv), symmetric.
@@ -114,4 +99,4 @@ def mass_matrix(model: Model, q: Any) -> jax.Array:
     (q,) = arguments.vectors(model, q=q)
     if not model.nv:
         return jnp.zeros((0, 0), q.dtype)
-    return _mass_matrix_of_state(model, q)
+    return _mass_matrix_of_state(form)(model, q)

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdyn.algorithms import arguments
-from jaxdyn.algorithms.articulation import articulation
-from jaxdyn.algorithms.crba import in_columns, inboard_columns
+from jaxdyn.algorithms.articulation import articulation, tile_of_rows
 from jaxdyn.algorithms.kinematics import frame_number
 from jaxdyn.algorithms.motion import Placed, in_world, placed_links
 from jaxdyn.algorithms.velocities import point_in_body
@@ -23,18 +22,18 @@ def _jacobian(model: Model, q: Any, body: Any, r: Any) -> jax.Array:
     links = joints.links(model, q)
     placed = placed_links(joints, links)
     H = in_world(links, placed)
-    columns = in_columns(joints, [tuple(h.shift(-m.p) for h in hs) for hs, m in zip(H, placed, strict=True)])
+    columns = joints.spatial_columns([tuple(h.shift(-m.p) for h in hs) for hs, m in zip(H, placed, strict=True)])
     shapes = [(*stage.bodies.shape, q.shape[-1]) for stage in joints.stages]
     full = [jax.tree.map(lambda x: jnp.broadcast_to(x, s), m) for m, s in zip(placed, shapes, strict=True)]
     world = Placed(Mat3.identity(), Vec3.zero(), Vec3.zero())
     one = lambda x, w: jnp.concatenate([x, jnp.full_like(x[:1], w)])[body[0]]
     m = jax.tree.map(one, joints.walk.join(full), world)
     J = columns.shift(jax.tree.map(lambda x: x[None], m.p + m.R @ Vec3(*r)))
-    moves = jnp.asarray(inboard_columns(joints))[body[0]]
+    moves = jnp.asarray(joints.inboard)[body[0]]
     return joints.fold(jnp.where(moves[None, :, None], jnp.stack([*J.ang, *J.lin]), 0), 1)
 
 
-_jacobian_of_state = batched(_jacobian)
+_jacobian_of_state = batched(_jacobian, tile=tile_of_rows())
 
 
 def jacobian(model: Model, q: Any, frame: str, point: Any = None) -> jax.Array:

@@ -100,7 +100,8 @@ def placed_links(joints: Articulation, links: list[Links]) -> list[Placed]:
     first = jax.tree.map(lambda x: x[(0,) * (x.ndim - 1)], links[0].X.p)
     is_root = np.array(joints.topology.parents) < 0
     origin = [
-        jax.tree.map(lambda x: jnp.where(is_root[s.bodies][..., None], x, 0), s.everywhere(first)) for s in joints.stages
+        jax.tree.map(lambda x: jnp.where(is_root[s.bodies][..., None], x, 0), s.everywhere(first))
+        for s in joints.stages
     ]
     bodies = [(link.X, o) for link, o in zip(links, origin, strict=True)]
     return joints.walk.outward(_place, (Mat3.identity(), Vec3.zero()), bodies)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
 
 from jaxdyn.algorithms import arguments
-from jaxdyn.algorithms.articulation import articulation
+from jaxdyn.algorithms.articulation import articulation, tile_of_rows
+from jaxdyn.algorithms.dense import Form, in_all_forms, inverse_dynamics_dense
 from jaxdyn.algorithms.motion import (
     forces_of_motion,
     in_world,
@@ -29,6 +31,7 @@ def balance(outboard: Force, body: Any) -> Any:
 
 
 def inverse_dynamics_kernel(model: Model, q: Any, qd: Any, qdd: Any, f_ext: Any, base_motion: Any) -> jax.Array:
+    """Return the joint forces, (nv, batch); without qdd, at zero acceleration."""
     joints = articulation(model.topology)
     links = joints.links(model, q)
     moved = moving_links(joints, model, links, q, qd, qdd, world_in_motion(model, base_motion))
@@ -50,13 +53,13 @@ def _gravity_force(model: Model, q: Any, f_ext: Any) -> jax.Array:
     return joints.collect(joints.walk.inward(balance, Force.zero(), bodies)[1])
 
 
-_inverse_dynamics_of_state = batched(inverse_dynamics_kernel)
-_gravity_force_of_state = batched(_gravity_force)
+_inverse_dynamics_of_state = in_all_forms(inverse_dynamics_kernel, inverse_dynamics_dense)
+_gravity_force_of_state = batched(_gravity_force, tile=tile_of_rows())
 
 
-@jax.jit
+@partial(jax.jit, static_argnames="form")
 def inverse_dynamics(
-    model: Model, q: Any, qd: Any, qdd: Any, *, f_ext: Any = None, base_motion: Any = None
+    model: Model, q: Any, qd: Any, qdd: Any, *, f_ext: Any = None, base_motion: Any = None, form: Form = "auto"
 ) -> jax.Array:
     r"""Compute the joint forces that make the robot move with the given acceleration.
 
@@ -71,6 +74,8 @@ def inverse_dynamics(
         base_motion: (velocity, acceleration) of the frame on which the robot stands, each (6,), if it moves:
             twist [angular; linear] in its own axes and the rate of its components, like qd and qdd of a free
             joint. At this instant its axes are the world's (gravity is given in them).
+        form: "sweep" for recursions over the bodies, "dense" for matrices. "auto" takes matrices for a single
+            state of a model with at most 48 degrees of freedom; recursions for batches (`jax.vmap`) and others.
 
     Returns:
         tau, (nv,).
@@ -85,13 +90,15 @@ def inverse_dynamics(
     q, qd, qdd = arguments.vectors(model, q=q, qd=qd, qdd=qdd)
     if not model.nv:
         return qdd
-    return _inverse_dynamics_of_state(
+    return _inverse_dynamics_of_state(form)(
         model, q, qd, qdd, arguments.forces(model, f_ext), arguments.motion(model, base_motion)
     )
 
 
-@jax.jit
-def bias_force(model: Model, q: Any, qd: Any, *, f_ext: Any = None, base_motion: Any = None) -> jax.Array:
+@partial(jax.jit, static_argnames="form")
+def bias_force(
+    model: Model, q: Any, qd: Any, *, f_ext: Any = None, base_motion: Any = None, form: Form = "auto"
+) -> jax.Array:
     r"""Compute the joint forces at zero acceleration: Coriolis, centrifugal, gravity and external ones.
 
     .. math:: b(q, \dot q) = \mathrm{ID}(q, \dot q, 0)
@@ -102,6 +109,7 @@ def bias_force(model: Model, q: Any, qd: Any, *, f_ext: Any = None, base_motion:
         qd: velocity, (nv,).
         f_ext: as in `inverse_dynamics`.
         base_motion: as in `inverse_dynamics`.
+        form: as in `inverse_dynamics`.
 
     Returns:
         The bias force, (nv,).
@@ -109,7 +117,7 @@ def bias_force(model: Model, q: Any, qd: Any, *, f_ext: Any = None, base_motion:
     q, qd = arguments.vectors(model, q=q, qd=qd)
     if not model.nv:
         return qd
-    return _inverse_dynamics_of_state(
+    return _inverse_dynamics_of_state(form)(
         model, q, qd, None, arguments.forces(model, f_ext), arguments.motion(model, base_motion)
     )
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdyn.algorithms import arguments
-from jaxdyn.algorithms.articulation import articulation
+from jaxdyn.algorithms.articulation import articulation, tile_of_rows
 from jaxdyn.algorithms.kinematics import frame_in_body, frame_number
 from jaxdyn.algorithms.motion import Moving, moving_links, world_in_motion
 from jaxdyn.model import Model
@@ -66,10 +66,10 @@ def _on_frame(bodies: Moving, body: Any, r: Any, base_motion: Any) -> tuple[Movi
     return m, m.R @ Vec3(*r)
 
 
-_body_velocities_of_state = batched(_body_velocities)
-_body_accelerations_of_state = batched(_body_accelerations)
-_frame_velocity_of_state = batched(_frame_velocity)
-_frame_acceleration_of_state = batched(_frame_acceleration)
+_body_velocities_of_state = batched(_body_velocities, tile=tile_of_rows())
+_body_accelerations_of_state = batched(_body_accelerations, tile=tile_of_rows())
+_frame_velocity_of_state = batched(_frame_velocity, tile=tile_of_rows())
+_frame_acceleration_of_state = batched(_frame_acceleration, tile=tile_of_rows())
 
 
 def body_velocities(model: Model, q: Any, qd: Any, *, axes: str = "body", base_motion: Any = None) -> jax.Array:

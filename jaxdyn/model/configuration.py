@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn import _checks
+from jaxdyn._numerics import rows
 from jaxdyn.joints import Coordinates
 from jaxdyn.model.model import Model
 from jaxdyn.model.topology import JointGroup, joint_parameters
@@ -37,7 +38,7 @@ def joint_transforms(model: Model, q: jax.Array) -> Transform:
 
 def coordinates(q: jax.Array, index: np.ndarray) -> Coordinates:
     """Return the columns of q at index (k, m) as m scalars of shape (k,)."""
-    return tuple(q[index[:, i]] for i in range(index.shape[1]))
+    return tuple(rows(q, index[:, i]) for i in range(index.shape[1]))
 
 
 def _fill(x: Any, shape: tuple[int, ...], dtype: Any) -> jax.Array:

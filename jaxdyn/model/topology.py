@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxdyn._checks import suggestion
+from jaxdyn._numerics import rows
 from jaxdyn.joints import Joint, JointParameters, Mimic
 from jaxdyn.spatial import Vec3
 
@@ -37,13 +38,13 @@ def joint_parameters(leaves: Mapping[str, Any], bodies: Any, joint: Joint) -> Jo
         bodies: index of the bodies that the joints carry.
         joint: their type.
     """
-    custom = leaves["joint_parameters"][bodies]
+    custom = rows(leaves["joint_parameters"], bodies)
     return JointParameters(
-        axis=Vec3.from_array(leaves["axis"][bodies]).normalized(),
-        axis2=Vec3.from_array(leaves["axis2"][bodies]).normalized(),
-        pitch=leaves["pitch"][bodies],
-        ratio=leaves["ratio"][bodies],
-        offset=leaves["offset"][bodies],
+        axis=Vec3.from_array(rows(leaves["axis"], bodies)).normalized(),
+        axis2=Vec3.from_array(rows(leaves["axis2"], bodies)).normalized(),
+        pitch=rows(leaves["pitch"], bodies),
+        ratio=rows(leaves["ratio"], bodies),
+        offset=rows(leaves["offset"], bodies),
         custom=tuple(custom[..., i] for i in range(len(joint.mechanism.custom_parameters))),
     )
 

@@ -14,28 +14,36 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
 Kernel = Callable[..., Any]
 
 
-def batched(kernel: Kernel, *, tile: Callable[..., int] | None = None, single: Kernel | None = None) -> Kernel:
+def batched(
+    kernel: Kernel,
+    *,
+    tile: Callable[..., int],
+    single: Kernel | None = None,
+    single_if: Callable[..., bool] = lambda *args: True,
+) -> Kernel:
     """Make a kernel on batches a function of one state.
 
     Args:
-        kernel: a function of pytrees of arrays (..., batch); batch is the same number everywhere, or 1. Its
-            results have the axis too.
-        tile: of the same arguments, the largest batch to run at once on a CPU.
-        single: a form of the same function for one state, without the batch axis, if another is faster.
+        kernel: a function of pytrees of arrays (..., batch); the batch axis has one length everywhere, or 1.
+            Its results have the axis too.
+        tile: of the arguments of the function, the batch that fits a CPU's cache. Larger batches are cut
+            into tiles of about that size, on CPUs only.
+        single: another form of the same function, for one state, without the batch axis; takes the
+            kernel's place where there is no batch and `single_if` of the arguments is true.
 
     Returns:
-        A function of the same arguments without the batch axis. Derivatives are those of the kernel.
+        A function of the same arguments without the batch axis, for use under `jit`, `vmap`, `grad`, ...
+        Derivatives of any order are those of the kernel.
     """
 
     def one(*args: Any) -> Any:
-        return _drop(kernel(*_add(args)))
+        return jax.tree.map(lambda x: x[..., 0], kernel(*jax.tree.map(lambda x: jnp.asarray(x)[..., None], args)))
 
     @custom_vmap
     def many(*args: Any) -> Any:
@@ -43,30 +51,29 @@ def batched(kernel: Kernel, *, tile: Callable[..., int] | None = None, single: K
 
     @many.def_vmap
     def nested(size: int, is_batched: Any, *args: Any) -> Any:
-        inner = max((x.shape[-1] for x, b in zip(jax.tree.leaves(args), jax.tree.leaves(is_batched), strict=True)), default=1)
+        """Flatten a second batch into the last axis."""
+        flags = jax.tree.leaves(is_batched)
+        inner = max(x.shape[-1] for x in jax.tree.leaves(args))
 
-        def flatten(x: Any, b: bool) -> Any:
-            if not b:
-                x = jnp.broadcast_to(x[None], (size, *x.shape)) if x.shape[-1] > 1 else x
-                if x.shape[-1] == 1 and x.ndim and not b and inner >= 1 and x.shape[0] != size:
-                    return x
-                b = x.shape[-1] > 1
-                if not b:
-                    return x
-            x = jnp.broadcast_to(x, (*x.shape[:-1], inner))
-            return jnp.moveaxis(x, 0, -2).reshape((*x.shape[1:-1], size * inner))
+        def flatten(x: jax.Array, outer: bool) -> jax.Array:
+            if not outer and x.shape[-1] == 1:
+                return x
+            x = x if outer else jnp.broadcast_to(x[None], (size, *x.shape))
+            x = jnp.moveaxis(jnp.broadcast_to(x, (*x.shape[:-1], inner)), 0, -2)
+            return x.reshape((*x.shape[:-2], size * inner))
 
-        out = many(*jax.tree.map(flatten, args, is_batched))
+        leaves, form = jax.tree.flatten(args)
+        out = many(*jax.tree.unflatten(form, [flatten(x, b) for x, b in zip(leaves, flags, strict=True)]))
         out = jax.tree.map(lambda x: jnp.moveaxis(x.reshape((*x.shape[:-1], size, inner)), -2, 0), out)
         return out, jax.tree.map(lambda _: True, out)
 
     @custom_vmap
     def primal(*args: Any) -> Any:
-        return one(*args) if single is None else single(*args)
+        return single(*args) if single is not None and single_if(*args) else one(*args)
 
     @primal.def_vmap
     def rule(size: int, is_batched: Any, *args: Any) -> Any:
-        most = size if tile is None or jax.default_backend() != "cpu" else tile(*args)
+        most = tile(*args) if jax.default_backend() == "cpu" else size
         out = _in_tiles(many, size, most, is_batched, args)
         return out, jax.tree.map(lambda _: True, out)
 
@@ -75,6 +82,7 @@ def batched(kernel: Kernel, *, tile: Callable[..., int] | None = None, single: K
         return primal(*args)
 
     def derivative(primals: Any, tangents: Any) -> Any:
+        """Differentiate the kernel along what moves; the rest is constant."""
         leaves, form = jax.tree.flatten(primals)
         directions = jax.tree.leaves(tangents, is_leaf=lambda t: isinstance(t, SymbolicZero))
         moving = [i for i, t in enumerate(directions) if not isinstance(t, SymbolicZero)]
@@ -91,35 +99,23 @@ def batched(kernel: Kernel, *, tile: Callable[..., int] | None = None, single: K
     return wraps(kernel)(function)
 
 
-def _add(tree: Any) -> Any:
-    return jax.tree.map(lambda x: jnp.asarray(x)[..., None], tree)
-
-
-def _drop(tree: Any) -> Any:
-    return jax.tree.map(lambda x: x[..., 0], tree)
-
-
 def _in_tiles(kernel: Kernel, size: int, most: int, is_batched: Any, args: Any) -> Any:
-    """Run a kernel on a batch, whose axis is the first of each batched leaf, in tiles of at most `most`."""
-    flags, leaves, form = jax.tree.leaves(is_batched), *jax.tree.flatten(args)
+    """Run a kernel on a batch, the first axis of each batched leaf, in equal tiles of about `most` at most."""
+    flags, (leaves, form) = jax.tree.leaves(is_batched), jax.tree.flatten(args)
     fixed = [jnp.asarray(x)[..., None] for x, b in zip(leaves, flags, strict=True) if not b]
-    moving = [x for x, b in zip(leaves, flags, strict=True) if b]
 
-    def run(moving: Any) -> Any:
+    def run(moving: list[jax.Array]) -> Any:
         still, rest = iter(fixed), (jnp.moveaxis(x, 0, -1) for x in moving)
         out = kernel(*jax.tree.unflatten(form, [next(rest) if b else next(still) for b in flags]))
-        return jax.tree.map(lambda x: jnp.moveaxis(jnp.broadcast_to(x, (*x.shape[:-1], n_of(moving))), -1, 0), out)
+        width = moving[0].shape[0]
+        return jax.tree.map(lambda x: jnp.moveaxis(jnp.broadcast_to(x, (*x.shape[:-1], width)), -1, 0), out)
 
-    def n_of(moving: Any) -> int:
-        return moving[0].shape[0]
-
-    if size <= most:
-        return run(moving)
+    moving = [x for x, b in zip(leaves, flags, strict=True) if b]
     tiles = -(-size // most)
+    if tiles <= 1:
+        return run(moving)
     width = -(-size // tiles)
-    missing = tiles * width - size
-    cut = [
-        jnp.concatenate([x, jnp.broadcast_to(x[-1:], (missing, *x.shape[1:]))]) if missing else x for x in moving
-    ]
-    out = jax.lax.map(run, [x.reshape((tiles, width, *x.shape[1:])) for x in cut])
+    missing = tiles * width - size  # filled up with copies of the last state
+    padded = [jnp.concatenate([x, jnp.repeat(x[-1:], missing, axis=0)]) if missing else x for x in moving]
+    out = jax.lax.map(run, [x.reshape((tiles, width, *x.shape[1:])) for x in padded])
     return jax.tree.map(lambda x: x.reshape((tiles * width, *x.shape[2:]))[:size], out)

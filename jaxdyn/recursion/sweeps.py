@@ -17,10 +17,8 @@ import numpy as np
 
 from jaxdyn.recursion.limbs import branches, equal_limbs
 
-Carry = TypeVar("Carry")
 Body = TypeVar("Body")
-Result = TypeVar("Result")
-Step = Callable[[Carry, Body], tuple[Carry, Result]]
+Step = Callable[[Any, Any], tuple[Any, Any]]
 
 
 class Walk:
@@ -60,7 +58,7 @@ class Walk:
 
         return jax.tree.map(leaf, *stages)
 
-    def outward(self, step: Step, world: Carry, bodies: Sequence[Body]) -> list[Result]:
+    def outward(self, step: Step, world: Any, bodies: Sequence[Any]) -> list[Any]:
         """Visit every body after its parent.
 
         Args:
@@ -71,7 +69,7 @@ class Walk:
         Returns:
             The bodies' results in stages.
         """
-        results: list[Result] = []
+        results: list[Any] = []
         starts = jax.tree.map(lambda w: w[None], self._filled(world, bodies))
         if self._starts > 1:
             one = jax.tree.map(lambda w: w if _is_plain(w) else w[None], world)
@@ -84,6 +82,7 @@ class Walk:
         return results
 
     def _lanes_outward(self, step: Step, starts: Any, bodies: Any) -> Any:
+        assert self._lanes is not None
         first = self._lanes[0]
         begin = np.array([-1 - self._parents[body] for body in np.atleast_1d(first)], np.int32).reshape(first.shape)
         cross, arrays = _on_arrays(step, bodies)
@@ -105,7 +104,7 @@ class Walk:
         tables = (way.jumps, way.begin, way.waits, way.end)
         return jax.lax.scan(visit, (before, slots), (arrays, *tables))[1]
 
-    def inward(self, step: Step, zero: Carry, bodies: Sequence[Body]) -> tuple[Carry, list[Result]]:
+    def inward(self, step: Step, zero: Any, bodies: Sequence[Any]) -> tuple[Any, list[Any]]:
         """Visit every body after its children.
 
         Args:
@@ -116,7 +115,7 @@ class Walk:
         Returns:
             The sum of what the root bodies hand to the world, and the bodies' results in stages.
         """
-        results: list[Result] = []
+        results: list[Any] = []
         zero = self._filled(zero, bodies)
         arrived = jax.tree.map(lambda z: jnp.broadcast_to(z, (self._starts, *z.shape)), zero)
         if self._parents:
@@ -131,6 +130,7 @@ class Walk:
         return total, results
 
     def _lanes_inward(self, step: Step, zero: Any, bodies: Any) -> Any:
+        assert self._lanes is not None
         lanes = np.atleast_1d(self._lanes[0])
         cross, arrays = _on_arrays(step, bodies)
         tips = zero if self._lanes.ndim == 1 else jax.tree.map(lambda z: _zeros(z[None], len(lanes)), zero)
@@ -161,7 +161,7 @@ class Walk:
         (_, slots), result = jax.lax.scan(visit, (zero, slots), (arrays, *tables), reverse=True)
         return jax.tree.map(lambda s: s[: self._starts], slots), result
 
-    def _filled(self, world: Carry, bodies: Sequence[Any]) -> Carry:
+    def _filled(self, world: Any, bodies: Sequence[Any]) -> Any:
         """Give numbers the type and common shape of the bodies' data, as a scan's carry needs them.
 
         They are also tied to the data by a zero (once for each way in which data may be spread over the
@@ -175,7 +175,9 @@ class Walk:
         values = _arrays(world)
         shape = np.broadcast_shapes(*shapes, *(x.shape for x in values))
         dtype = jnp.result_type(*spread.values(), *values)
-        zero = sum((jnp.where(False, x[(0,) * x.ndim], 0).astype(dtype) for x in spread.values()), start=jnp.zeros((), dtype))
+        zero = sum(
+            (jnp.where(False, x[(0,) * x.ndim], 0).astype(dtype) for x in spread.values()), start=jnp.zeros((), dtype)
+        )
         return jax.tree.map(lambda w: jnp.broadcast_to(jnp.asarray(w, dtype) + zero, shape), world)
 
 
@@ -222,7 +224,9 @@ def _on_arrays(step: Step, bodies: Any) -> tuple[Step, list[jax.Array]]:
         rest = iter(arrays)
         data = jax.tree.unflatten(form, [x if _is_plain(x) else next(rest) for x in leaves])
         end, result = step(carry, data)
-        return jax.tree.map(lambda new, old: jnp.broadcast_to(jnp.asarray(new, old.dtype), old.shape), end, carry), result
+        return jax.tree.map(
+            lambda new, old: jnp.broadcast_to(jnp.asarray(new, old.dtype), old.shape), end, carry
+        ), result
 
     return cross, _arrays(bodies)
 
