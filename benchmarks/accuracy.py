@@ -19,7 +19,7 @@ from benchmarks import reference
 from benchmarks.dynamics import relative_error
 from benchmarks.report import say
 from benchmarks.robots import load_robot, random_states
-from benchmarks.scaling import crba_cholesky
+from benchmarks.scaling import aba, crba_cholesky
 
 LENGTHS = (8, 32, 128, 512)
 HEAVY_CHAIN = 16
@@ -49,15 +49,12 @@ def run() -> list[dict[str, Any]]:
 
 
 def _errors(model: jaxdyn.Model) -> dict[str, Any]:
-    """Return the median errors over a few states, and the condition number of M.
-
-    The states are a batch, so that it is the recursions that are judged, not a form for single states.
-    """
+    """Return the median errors over a few states, and the condition number of M."""
     states = random_states(model, STATES)
     given = [jnp.asarray(x, model.dtype) for x in (states.q, states.qd, states.tau)]
     truth = [reference.forward_dynamics(model, *row) for row in zip(*map(np.asarray, given), strict=True)]
     row: dict[str, Any] = {}
-    for name, function in (("aba", jaxdyn.forward_dynamics), ("crba", crba_cholesky)):
+    for name, function in (("aba", aba), ("crba", crba_cholesky)):
         results = np.asarray(jax.jit(jax.vmap(function, in_axes=(None, 0, 0, 0)))(model, *given), np.float64)
         row[name] = statistics.median(map(relative_error, results, truth))
     matrices = jax.jit(jax.vmap(jaxdyn.mass_matrix, in_axes=(None, 0)))(model, given[0])

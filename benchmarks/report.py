@@ -170,8 +170,10 @@ def _papers(results: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     for precision, batch in dict.fromkeys((row["precision"], row["batch"]) for row in rows):
         chosen = [row for row in rows if (row["precision"], row["batch"]) == (precision, batch)]
         kinds = dict.fromkeys(row["kind"] for row in chosen)
-        cells = [str(wins_from([row for row in chosen if row["kind"] == kind])) for kind in kinds]
-        yield f"ABA beats CRBA + Cholesky from N, B = {batch}, {precision}: {' / '.join(kinds)}", " / ".join(cells)
+        rivals = {"ratio": "CRBA + Cholesky"} | ({"ratio_to_matrices": "jaxdyn's matrices"} if batch == 1 else {})
+        for key, rival in rivals.items():
+            cells = [str(wins_from([row for row in chosen if row["kind"] == kind], key)) for kind in kinds]
+            yield f"ABA beats {rival} from N, B = {batch}, {precision}: {' / '.join(kinds)}", " / ".join(cells)
     for row in results.get("accuracy", []):
         label = f"error, {row['family']} {row['value']:g}, {row['precision']} (condition {row['condition']:.0e})"
         yield label, f"ABA {row['aba']:.1e}, CRBA + Cholesky {row['crba']:.1e}"

@@ -1,7 +1,11 @@
-"""How cost grows with the number of bodies, and from where on ABA beats CRBA + Cholesky."""
+"""How cost grows with the number of bodies, and from where on ABA beats CRBA + Cholesky.
+
+For a single state ABA is also timed beside jaxdyn's matrices, between which `form="auto"` chooses.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -67,44 +71,58 @@ def crossover(batches: tuple[int, ...], precisions: tuple[str, ...], rounds: int
     return rows
 
 
-def wins_from(rows: list[dict[str, Any]]) -> int | None:
+def wins_from(rows: Sequence[Mapping[str, Any]], key: str = "ratio") -> int | None:
     """Return the smallest number of bodies from which on ABA was always faster."""
     winner = None
     for row in sorted(rows, key=lambda row: -row["bodies"]):
-        if row["ratio"] >= 1:
+        if row[key] >= 1:
             break
         winner = row["bodies"]
     return winner
 
 
+def aba(model: jaxdyn.Model, q: jax.Array, qd: jax.Array, tau: jax.Array) -> jax.Array:
+    """Return the accelerations by the articulated-body recursion."""
+    return jaxdyn.forward_dynamics(model, q, qd, tau, form="sweep")
+
+
 def crba_cholesky(model: jaxdyn.Model, q: jax.Array, qd: jax.Array, tau: jax.Array) -> jax.Array:
-    """Solve M qdd = tau - bias: the twin that `forward_dynamics` is compared with."""
-    bias = jaxdyn.inverse_dynamics(model, q, qd, jnp.zeros_like(qd))
-    factor = jax.scipy.linalg.cho_factor(jaxdyn.mass_matrix(model, q), lower=True)
+    """Solve M qdd = tau - bias, both by recursions: the twin that `aba` is compared with."""
+    bias = jaxdyn.inverse_dynamics(model, q, qd, jnp.zeros_like(qd), form="sweep")
+    factor = jax.scipy.linalg.cho_factor(jaxdyn.mass_matrix(model, q, form="sweep"), lower=True)
     return jax.scipy.linalg.cho_solve(factor, tau - bias)
+
+
+def matrices(model: jaxdyn.Model, q: jax.Array, qd: jax.Array, tau: jax.Array) -> jax.Array:
+    """Return the accelerations by jaxdyn's form for single states."""
+    return jaxdyn.forward_dynamics(model, q, qd, tau, form="dense")
 
 
 def _both(kind: str, n: int, batch: int, precision: str, rounds: int) -> dict[str, Any]:
     robot = load_robot(f"{kind}{n}")
     forget_compiled()
+    forms = {"aba": aba, "crba": crba_cholesky} | ({"matrices": matrices} if batch == 1 else {})
     with jax.enable_x64(precision == "float64"):
         model = robot.model.astype(precision)
         given = inputs("FD", random_states(robot.model, batch))
-        aba, crba = (_call(f, model, given) for f in (jaxdyn.forward_dynamics, crba_cholesky))
-        difference = relative_error(np.asarray(aba(), np.float64), np.asarray(crba(), np.float64))
-        timings = interleave({"aba": aba, "crba": crba}, rounds=rounds)
+        calls = {name: _call(form, model, given) for name, form in forms.items()}
+        first = np.asarray(calls["aba"](), np.float64)
+        differences = [relative_error(np.asarray(call(), np.float64), first) for call in calls.values()]
+        timings = interleave(calls, rounds=rounds)
     row: dict[str, Any] = {"kind": kind, "bodies": n, "nv": robot.model.nv, "batch": batch, "precision": precision}
     row |= {f"{name}_us": 1e6 * timing.cpu / batch for name, timing in timings.items()}
-    return row | {"difference": difference, "ratio": timings["aba"].ratio(timings["crba"])[0]}
+    row |= {"difference": max(differences), "ratio": timings["aba"].ratio(timings["crba"])[0]}
+    if "matrices" in timings:
+        row["ratio_to_matrices"] = timings["aba"].ratio(timings["matrices"])[0]
+    return row
 
 
 def _call(function: Any, model: jaxdyn.Model, given: tuple[np.ndarray, ...]) -> Any:
-    """Return a compiled call for a batch of states that blocks on its result.
-
-    A batch of one is a batch too: so it is the recursion that is timed, not a form for single states.
-    """
-    arguments = [jnp.asarray(x, model.dtype) for x in given]
-    compiled = compile_function(jax.vmap(function, in_axes=(None, 0, 0, 0)), model, *arguments).function
+    """Return a compiled call for a batch of states, or for one, that blocks on its result."""
+    one = len(given[0]) == 1
+    arguments = [jnp.asarray(x[0] if one else x, model.dtype) for x in given]
+    batched = function if one else jax.vmap(function, in_axes=(None, 0, 0, 0))
+    compiled = compile_function(batched, model, *arguments).function
     return lambda: jax.block_until_ready(compiled(model, *arguments))
 
 

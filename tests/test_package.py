@@ -66,7 +66,11 @@ def test_every_part_has_a_layer():
 PUBLIC = """
     load save lock_joints subtree add_rotors Rotor neutral random_configuration integrate difference inertial_parameters
     with_inertial_parameters forward_kinematics frame_pose frame_poses Model ModelBuilder ModelError ModelWarning
-    Poses io joints model spatial algorithms recursion
+    Poses io joints model spatial algorithms recursion plain
+    body_velocities body_accelerations frame_velocity frame_acceleration jacobian jacobian_bias
+    inverse_dynamics bias_force gravity_force forward_dynamics mass_matrix mass_matrix_inverse
+    coriolis_matrix coriolis_product kinetic_energy potential_energy passive_force power
+    center_of_mass center_of_mass_jacobian centroidal_momentum centroidal_momentum_matrix centroidal_momentum_bias
 """.split()
 PUBLIC_IO = "load save to_urdf to_mjcf to_pinocchio from_pinocchio to_mujoco from_mujoco parse_urdf parse_mjcf".split()
 PUBLIC_MODEL = """

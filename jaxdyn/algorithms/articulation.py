@@ -120,13 +120,12 @@ class Articulation:
 
     def columns(self, stages: Sequence[Rows]) -> jax.Array:
         """Return rows by stage and column as (columns, ...), in the order of `column_body`."""
-        trail = np.broadcast_shapes(
-            *(x.shape[s.bodies.ndim :] for s, rows in zip(self.stages, stages, strict=True) for x in rows if np.ndim(x))
-        )
+        parts = [(x, stage.bodies) for stage, columns in zip(self.stages, stages, strict=True) for x in columns]
+        arrays = [x for x, _ in parts if type(x) is not float]
+        dtype = jnp.result_type(*arrays) if arrays else float
+        trail = np.broadcast_shapes(*(x.shape[table.ndim :] for x, table in parts if type(x) is not float))
         flat = [
-            jnp.broadcast_to(x, (*stage.bodies.shape, *trail)).reshape((-1, *trail))
-            for stage, rows in zip(self.stages, stages, strict=True)
-            for x in rows
+            jnp.broadcast_to(jnp.asarray(x, dtype), (*table.shape, *trail)).reshape((-1, *trail)) for x, table in parts
         ]
         return rows(flat[0] if len(flat) == 1 else jnp.concatenate(flat), self._columns)
 

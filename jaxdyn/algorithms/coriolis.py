@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.articulation import articulation, tile_of_rows
-from jaxdyn.algorithms.motion import in_world, inertias_in_world, moving_links, world_in_motion
+from jaxdyn.algorithms.motion import joint_columns, link_inertias, moving_links, world_in_motion
 from jaxdyn.algorithms.rnea import balance
 from jaxdyn.model import Model
 from jaxdyn.recursion import batched
@@ -37,7 +37,7 @@ def _coriolis_product(model: Model, q: Any, v: Any, w: Any) -> jax.Array:
     joints = articulation(model.topology)
     links = joints.links(model, q)
     moved = moving_links(joints, model, links, q, v, None, world_in_motion(model, gravity=False))
-    M, H, l = inertias_in_world(joints, model, links, moved), in_world(links, moved), [m.l for m in moved]
+    M, H, l = link_inertias(joints, model, links, moved), joint_columns(links, moved), [m.l for m in moved]
     rates = joints.subspace_rates(model, q, v)
     dH = [tuple(x.rotate(m.R) for x in columns) for columns, m in zip(rates, moved, strict=True)]
     V = [m.V for m in moved]

@@ -12,7 +12,7 @@ from jaxdyn._numerics import safe_reciprocal
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.articulation import Articulation, articulation
 from jaxdyn.algorithms.dense import Form, in_all_forms, mass_matrix_dense
-from jaxdyn.algorithms.motion import in_world, inertias_in_world, placed_links
+from jaxdyn.algorithms.motion import joint_columns, link_inertias, placed_links
 from jaxdyn.model import Model
 from jaxdyn.spatial import Force, Motion, RigidInertia, Sym3, Vec3
 
@@ -25,21 +25,21 @@ def _composite(outboard: RigidInertia, body: Any) -> Any:
 
 
 class Columns(NamedTuple):
-    """The columns of all joints about one point, the origin of the first root link; world axes."""
+    """The columns of all joints of a tree about one point, as in `Placed`."""
 
     H: Motion
     """Motion of each column, components (columns, batch)."""
     F: Force
     """Force that accelerating each column takes: r(k) H*(k)."""
     c: Vec3
-    """Centre of mass, components (batch,)."""
+    """Centre of mass, components (batch,); of use in world axes only."""
 
 
-def composite_columns(joints: Articulation, model: Model, q: jax.Array) -> Columns:
+def composite_columns(joints: Articulation, model: Model, q: jax.Array, *, root_axes: bool) -> Columns:
     """Return the joints' columns and the forces of composite bodies on them."""
     links = joints.links(model, q)
-    placed = placed_links(joints, links)
-    H, M = in_world(links, placed), inertias_in_world(joints, model, links, placed)
+    placed = placed_links(joints, links, root_axes=root_axes)
+    H, M = joint_columns(links, placed), link_inertias(joints, model, links, placed)
     nothing = RigidInertia(0.0, Vec3.zero(), Sym3.zero())
     bodies = list(zip(M, H, [m.l for m in placed], strict=True))
     F = joints.walk.inward(_composite, nothing, bodies)[1]
@@ -57,7 +57,7 @@ def _total(x: jax.Array) -> jax.Array:
 def mass_matrix_kernel(model: Model, q: jax.Array) -> jax.Array:
     """Return the mass matrix, (nv, nv, batch)."""
     joints = articulation(model.topology)
-    H, F, _ = composite_columns(joints, model, q)
+    H, F, _ = composite_columns(joints, model, q, root_axes=True)
     # M_ij = H_j F_i for j inboard of i. The batch goes first here: (nv, nv, batch) would be turned over later.
     inboard = joints.inboard[joints.column_body]
     rows, columns = [_batch_first(x) for x in jax.tree.leaves(F)], [_batch_first(x) for x in jax.tree.leaves(H)]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.articulation import articulation, tile_of_rows
 from jaxdyn.algorithms.kinematics import frame_number
-from jaxdyn.algorithms.motion import Placed, in_world, placed_links
+from jaxdyn.algorithms.motion import Placed, joint_columns, placed_links
 from jaxdyn.algorithms.velocities import point_in_body
 from jaxdyn.model import Model
 from jaxdyn.recursion import batched
@@ -20,8 +20,8 @@ from jaxdyn.spatial import Mat3, Vec3
 def _jacobian(model: Model, q: Any, body: Any, r: Any) -> jax.Array:
     joints = articulation(model.topology, canonical=False)
     links = joints.links(model, q)
-    placed = placed_links(joints, links)
-    H = in_world(links, placed)
+    placed = placed_links(joints, links, root_axes=False)
+    H = joint_columns(links, placed)
     columns = joints.spatial_columns([tuple(h.shift(-m.p) for h in hs) for hs, m in zip(H, placed, strict=True)])
     shapes = [(*stage.bodies.shape, q.shape[-1]) for stage in joints.stages]
     full = [jax.tree.map(lambda x: jnp.broadcast_to(x, s), m) for m, s in zip(placed, shapes, strict=True)]

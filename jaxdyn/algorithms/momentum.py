@@ -84,7 +84,7 @@ def _about_center(model: Model, q: jax.Array, f: Force) -> jax.Array:
 def _centroidal_matrix(model: Model, q: jax.Array) -> jax.Array:
     """Return the columns' momenta about the centre of mass, (6, nv, batch)."""
     joints = articulation(model.topology)
-    _, F, c = composite_columns(joints, model, q)
+    _, F, c = composite_columns(joints, model, q, root_axes=False)
     about = F.shift(jax.tree.map(lambda x: -x[None], c))
     return joints.fold(jnp.stack([*about.ang, *about.lin]), 1)
 

@@ -1,8 +1,10 @@
 """How links move: the outward recursions that all of dynamics begins with, and the forces of motion.
 
-Axes are the world's, every quantity is about its own link's origin (000 section III): crossing a link is a
-shift, no spatial quantity is ever rotated, and where a robot stands does not enter, so that single
-precision is as good at 10 km from the world's origin as at home.
+Axes are common to a tree, every quantity is about its own link's origin (000 section III): crossing a link
+is a shift, no spatial quantity is ever rotated, and where a robot stands does not enter, so that single
+precision is as good at 10 km from the world's origin as at home. The axes are the world's; or, for joint
+forces and accelerations, in which they do not appear, those of the tree's root: a floating base is then
+the identity, and only gravity knows which way it is turned.
 
 Accelerations are derivatives of a link's own components (convention (ii) in docs/theory/004.md).
 """
@@ -21,10 +23,10 @@ from jaxdyn.spatial import Force, Mat3, Motion, RigidInertia, Vec3
 
 
 class Moving(NamedTuple):
-    """A link in motion, world axes, about its own origin."""
+    """A link in motion, in common axes, about its own origin."""
 
     R: Mat3
-    """Rotation from link axes to the world's."""
+    """Rotation from link axes to the common ones."""
     V: Motion
     """Velocity."""
     a: Motion
@@ -34,12 +36,12 @@ class Moving(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """A link at rest, world axes."""
+    """A link at rest, in common axes."""
 
     R: Mat3
-    """Rotation from link axes to the world's."""
+    """Rotation from link axes to the common ones."""
     p: Vec3
-    """Position of its origin relative to that of the first root link."""
+    """Position of its origin relative to that of the first root link (in root axes: of its tree's base)."""
     l: Vec3
     """From the parent's origin to the link's."""
 
@@ -54,6 +56,21 @@ def _move(inboard: Any, link: Any) -> Any:
     a = a.shift(l) + V.cross(V_J) + a_J.rotate(R)
     V = V + V_J
     return (R, V, a), Moving(R, V, a, l)
+
+
+def _move_base(world: Any, link: Any) -> Any:
+    """Cross the joint of a floating base, into its own axes."""
+    (_, V, a), (X, V_J, a_J) = world, link
+    V, a = V.shift(X.p).rotate(X.R.T), a.shift(X.p).rotate(X.R.T)
+    a = a + V.cross(V_J) + a_J
+    V = V + V_J
+    return (Mat3.identity(), V, a), Moving(Mat3.identity(), V, a, X.p)
+
+
+def _place_base(world: Any, link: Any) -> Any:
+    """Cross the joint of a floating base, into its own axes and origin."""
+    here = Mat3.identity(), Vec3.zero()
+    return here, Placed(*here, link[0].p)
 
 
 def _place(inboard: Any, link: Any) -> Any:
@@ -76,7 +93,15 @@ def _six(x: jax.Array) -> Motion:
 
 
 def moving_links(
-    joints: Articulation, model: Model, links: list[Links], q: jax.Array, qd: jax.Array, qdd: Any, world: Any
+    joints: Articulation,
+    model: Model,
+    links: list[Links],
+    q: jax.Array,
+    qd: jax.Array,
+    qdd: Any,
+    world: Any,
+    *,
+    root_axes: bool = True,
 ) -> list[Moving]:
     """Return all links in motion; without qdd, accelerations are those of the velocity alone."""
     rows = joints.rows(qd)
@@ -85,7 +110,7 @@ def moving_links(
     if qdd is not None:
         a_J = [a + b for a, b in zip(a_J, joint_motions(links, joints.rows(qdd)), strict=True)]
     bodies = [(link.X, v, a) for link, v, a in zip(links, V_J, a_J, strict=True)]
-    return joints.walk.outward(_move, world, bodies)
+    return joints.walk.outward(_move, world, bodies, _move_base if root_axes else None)
 
 
 def _sum(columns: tuple[Motion, ...], x: Any) -> Motion:
@@ -95,7 +120,7 @@ def _sum(columns: tuple[Motion, ...], x: Any) -> Motion:
     return total
 
 
-def placed_links(joints: Articulation, links: list[Links]) -> list[Placed]:
+def placed_links(joints: Articulation, links: list[Links], *, root_axes: bool = True) -> list[Placed]:
     """Return all links at rest."""
     first = jax.tree.map(lambda x: x[(0,) * (x.ndim - 1)], links[0].X.p)
     is_root = np.array(joints.topology.parents) < 0
@@ -104,16 +129,16 @@ def placed_links(joints: Articulation, links: list[Links]) -> list[Placed]:
         for s in joints.stages
     ]
     bodies = [(link.X, o) for link, o in zip(links, origin, strict=True)]
-    return joints.walk.outward(_place, (Mat3.identity(), Vec3.zero()), bodies)
+    return joints.walk.outward(_place, (Mat3.identity(), Vec3.zero()), bodies, _place_base if root_axes else None)
 
 
-def in_world(links: list[Links], moved: Any) -> list[tuple[Motion, ...]]:
-    """Return the joints' columns in world axes: H*(k)."""
+def joint_columns(links: list[Links], moved: Any) -> list[tuple[Motion, ...]]:
+    """Return the joints' columns in common axes: H*(k)."""
     return [tuple(S.rotate(m.R) for S in link.S) for link, m in zip(links, moved, strict=True)]
 
 
-def inertias_in_world(joints: Articulation, model: Model, links: list[Links], moved: Any) -> list[RigidInertia]:
-    """Return the links' inertias in world axes: M(k)."""
+def link_inertias(joints: Articulation, model: Model, links: list[Links], moved: Any) -> list[RigidInertia]:
+    """Return the links' inertias in common axes: M(k)."""
     return [M.rotate(m.R) for M, m in zip(joints.inertias(model, links), moved, strict=True)]
 
 

@@ -12,8 +12,8 @@ from jaxdyn.algorithms.articulation import articulation, tile_of_rows
 from jaxdyn.algorithms.dense import Form, in_all_forms, inverse_dynamics_dense
 from jaxdyn.algorithms.motion import (
     forces_of_motion,
-    in_world,
-    inertias_in_world,
+    joint_columns,
+    link_inertias,
     moving_links,
     placed_links,
     world_in_motion,
@@ -35,8 +35,8 @@ def inverse_dynamics_kernel(model: Model, q: Any, qd: Any, qdd: Any, f_ext: Any,
     joints = articulation(model.topology)
     links = joints.links(model, q)
     moved = moving_links(joints, model, links, q, qd, qdd, world_in_motion(model, base_motion))
-    f = forces_of_motion(joints, links, inertias_in_world(joints, model, links, moved), moved, f_ext)
-    bodies = list(zip(f, in_world(links, moved), [m.l for m in moved], strict=True))
+    f = forces_of_motion(joints, links, link_inertias(joints, model, links, moved), moved, f_ext)
+    bodies = list(zip(f, joint_columns(links, moved), [m.l for m in moved], strict=True))
     tau = joints.collect(joints.walk.inward(balance, Force.zero(), bodies)[1])
     return tau if qdd is None else tau + model.armature * qdd
 
@@ -44,12 +44,12 @@ def inverse_dynamics_kernel(model: Model, q: Any, qd: Any, qdd: Any, f_ext: Any,
 def _gravity_force(model: Model, q: Any, f_ext: Any) -> jax.Array:
     joints = articulation(model.topology)
     links = joints.links(model, q)
-    placed = placed_links(joints, links)
-    M, up = inertias_in_world(joints, model, links, placed), Vec3(*(-g for g in model.gravity))
+    placed = placed_links(joints, links, root_axes=False)
+    M, up = link_inertias(joints, model, links, placed), Vec3(*(-g for g in model.gravity))
     f = [M_k @ Motion(Vec3.zero(), stage.everywhere(up)) for M_k, stage in zip(M, joints.stages, strict=True)]
     if f_ext is not None:
         f = [a - b.rotate(m.R) for a, b, m in zip(f, joints.forces(f_ext, links), placed, strict=True)]
-    bodies = list(zip(f, in_world(links, placed), [m.l for m in placed], strict=True))
+    bodies = list(zip(f, joint_columns(links, placed), [m.l for m in placed], strict=True))
     return joints.collect(joints.walk.inward(balance, Force.zero(), bodies)[1])
 
 

@@ -20,7 +20,9 @@ def _moving_bodies(model: Model, q: Any, qd: Any, qdd: Any, base_motion: Any) ->
     """Return all bodies in motion, without gravity; components (nbodies, batch)."""
     joints = articulation(model.topology, canonical=False)
     links = joints.links(model, q)
-    moved = moving_links(joints, model, links, q, qd, qdd, world_in_motion(model, base_motion, gravity=False))
+    moved = moving_links(
+        joints, model, links, q, qd, qdd, world_in_motion(model, base_motion, gravity=False), root_axes=False
+    )
     batch = jnp.broadcast_shapes(q.shape[1:], qd.shape[1:])
     shapes = [(*stage.bodies.shape, *batch) for stage in joints.stages]
     full = [jax.tree.map(lambda x: jnp.broadcast_to(x, s), m) for m, s in zip(moved, shapes, strict=True)]

@@ -58,13 +58,14 @@ class Walk:
 
         return jax.tree.map(leaf, *stages)
 
-    def outward(self, step: Step, world: Any, bodies: Sequence[Any]) -> list[Any]:
+    def outward(self, step: Step, world: Any, bodies: Sequence[Any], base_step: Step | None = None) -> list[Any]:
         """Visit every body after its parent.
 
         Args:
             step: (what the parent hands on, the body's data) -> (what the body hands on, its result).
             world: what the world hands to the root bodies.
             bodies: the bodies' data in stages.
+            base_step: the step for bases, if theirs is another.
 
         Returns:
             The bodies' results in stages.
@@ -73,7 +74,7 @@ class Walk:
         starts = jax.tree.map(lambda w: w[None], self._filled(world, bodies))
         if self._starts > 1:
             one = jax.tree.map(lambda w: w if _is_plain(w) else w[None], world)
-            end, result = step(one, bodies[0])
+            end, result = (base_step or step)(one, bodies[0])
             starts = jax.tree.map(lambda s, e: jnp.concatenate([s, _like(e, s, self._starts - 1)]), starts, end)
             results.append(result)
         if self._parents:
