@@ -1,4 +1,4 @@
-"""The mass matrix by composite bodies (004 section 3.3; 000 (33)), and what else composite bodies give."""
+"""The mass matrix by composite bodies (004 section 3.2, (9)-(10); 000 (33)), and what else composite bodies give."""
 
 from __future__ import annotations
 

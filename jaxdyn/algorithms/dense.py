@@ -91,20 +91,21 @@ def dense_terms(
     constant = lambda x: jnp.asarray(np.asarray(x, np.float64), dtype)
 
     X = joint_transforms(model, q)
-    pose = jnp.concatenate([jnp.stack([*row, p]).T[:, None] for row, p in zip(X.R, X.p, strict=True)], axis=1)
+    start = jnp.stack([x[0] for x in X.p])  # positions are relative to the first root, wherever it stands
+    root = np.array(model.parents) < 0
+    reach = [jnp.where(root, x - x[:1], x) for x in X.p]
+    pose = jnp.concatenate([jnp.stack([*row, p]).T[:, None] for row, p in zip(X.R, reach, strict=True)], axis=1)
     pose = jnp.concatenate([pose, constant(np.tile([[[0, 0, 0, 1.0]]], (n, 1, 1)))], axis=1)
     for ancestor in tables.jumps:
         pose = _product(jnp.concatenate([pose, constant(np.eye(4)[None])])[ancestor], pose)
-    start = pose[0, :3, 3]
-    R, p = pose[:, :3, :3], pose[:, :3, 3] - start[None]
+    R, p = pose[:, :3, :3], pose[:, :3, 3]
 
     batch_of_one = jax.tree.map(lambda x: x[..., None], model)
     links = joints.links(batch_of_one, q[:, None])
     S = _about(_columns(joints, [link.S for link in links], R, body), rows(p, body))
 
     pseudo = _product(model.inertia.astype(dtype), constant(_PSEUDO.reshape(10, 16))).reshape(n, 4, 4)
-    about = jnp.concatenate([jnp.concatenate([R, p[:, :, None]], axis=2), pose[:, 3:]], axis=1)
-    pseudo = _product(_product(about, pseudo), about.transpose(0, 2, 1)).reshape(n, 16)
+    pseudo = _product(_product(pose, pseudo), pose.transpose(0, 2, 1)).reshape(n, 16)
     inertia = _product(pseudo, constant(_SPATIAL.reshape(16, 36)))
     moves = constant(tables.moves)
     forces = jnp.zeros((n, 6), dtype)

@@ -1,4 +1,4 @@
-"""Jacobians of frames (004 section 2.4; 001 (23))."""
+"""Jacobians of frames (001 (23))."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forward kinematics: poses of bodies and frames (004 section 2; 000 section III)."""
+"""Forward kinematics: poses of bodies and frames (000 section III)."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Placed(NamedTuple):
 
 
 def _move(inboard: Any, link: Any) -> Any:
-    """Cross a joint outward: velocity and acceleration (000 (11)-(15); 004 (7)-(8))."""
+    """Cross a joint outward: velocity and acceleration (000 (11)-(15); 004 (3)-(4))."""
     (R, V, a), (X, V_J, a_J) = inboard, link
     l = R @ X.p
     R = R @ X.R
@@ -74,7 +74,7 @@ def _place_base(world: Any, link: Any) -> Any:
 
 
 def _place(inboard: Any, link: Any) -> Any:
-    """Cross a joint outward: pose (004 section 2)."""
+    """Cross a joint outward: pose."""
     (R, p), (X, origin) = inboard, link
     l = R @ X.p
     R, p = R @ X.R, p + (l - origin)
@@ -145,7 +145,7 @@ def link_inertias(joints: Articulation, model: Model, links: list[Links], moved:
 def forces_of_motion(
     joints: Articulation, links: list[Links], M: list[RigidInertia], moved: list[Moving], f_ext: Any = None
 ) -> list[Force]:
-    """Return the force that each link's motion takes, M a + V x* M V - f_ext (000 (16); 004 (9))."""
+    """Return the force that each link's motion takes, M a + V x* M V - f_ext (000 (16); 004 (5))."""
     f = [M_k @ m.a + m.V.cross_force(M_k @ m.V) for M_k, m in zip(M, moved, strict=True)]
     if f_ext is None:
         return f

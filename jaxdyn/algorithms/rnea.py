@@ -1,4 +1,4 @@
-"""Inverse dynamics: the recursive Newton-Euler algorithm (004 (7)-(11); 000 section III)."""
+"""Inverse dynamics: the recursive Newton-Euler algorithm (004 (3)-(8); 000 section III)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jaxdyn.spatial import Force, Motion, Vec3
 
 
 def balance(outboard: Force, body: Any) -> Any:
-    """Add up forces inward, and read the joint's torque: T(k) = H f(k) (000 (17)-(18); 004 (10)-(11))."""
+    """Add up forces inward, and read the joint's torque: T(k) = H f(k) (000 (17)-(18); 004 (7)-(8))."""
     f, H, l = body
     f = f + outboard
     return f.shift(l), tuple(f.dot(h) for h in H)

@@ -1,4 +1,4 @@
-"""Velocities and accelerations of bodies and frames (004 (7)-(8))."""
+"""Velocities and accelerations of bodies and frames (004 (3)-(4))."""
 
 from __future__ import annotations
 

@@ -64,6 +64,7 @@ def batched(
 
         leaves, form = jax.tree.flatten(args)
         out = many(*jax.tree.unflatten(form, [flatten(x, b) for x, b in zip(leaves, flags, strict=True)]))
+        out = jax.tree.map(lambda x: jnp.broadcast_to(x, (*x.shape[:-1], size * inner)), out)
         out = jax.tree.map(lambda x: jnp.moveaxis(x.reshape((*x.shape[:-1], size, inner)), -2, 0), out)
         return out, jax.tree.map(lambda _: True, out)
 

@@ -125,7 +125,9 @@ def _of_each_alone(model, q, qd, has_mass, has_armature, names):
         }
         return {name: functions[name]() for name in names if name in functions}
 
-    return jax.vmap(jax.vmap(one, in_axes=(0, 0, None, None)), in_axes=(None, None, 0, 0))(q, qd, has_mass, has_armature)
+    return jax.vmap(jax.vmap(one, in_axes=(0, 0, None, None)), in_axes=(None, None, 0, 0))(
+        q, qd, has_mass, has_armature
+    )
 
 
 def _of_frame(model, state, frame, point, names):
@@ -150,8 +152,14 @@ def differences(robots, dtype="float64", names=None):
     models = [robot.model for robot in robots]
     whole = forest(models).astype(dtype)
     names = tuple(sorted({name for robot in robots for name in robot.truth} if names is None else names))
-    state = State(*(jnp.asarray(np.concatenate(x, axis=1), dtype) for x in zip(*(r.state for r in robots), strict=True)))
-    counts = {"body": [m.nbodies for m in models], "dof": [m.nv for m in models], "frame": [len(m.frame_names) for m in models]}
+    state = State(
+        *(jnp.asarray(np.concatenate(x, axis=1), dtype) for x in zip(*(r.state for r in robots), strict=True))
+    )
+    counts = {
+        "body": [m.nbodies for m in models],
+        "dof": [m.nv for m in models],
+        "frame": [len(m.frame_names) for m in models],
+    }
     at = {kind: np.concatenate([[0], np.cumsum(n)]) for kind, n in counts.items()}
     masks = [jnp.asarray(np.repeat(np.eye(len(robots)), counts[kind], axis=1), dtype) for kind in ("body", "dof")]
     of_states = jax.device_get(_of_states(whole, state, names))
@@ -186,6 +194,21 @@ def differences(robots, dtype="float64", names=None):
     return worst
 
 
+def report(worst, tolerance, names, title="") -> dict[str, float]:
+    """Print the largest difference of each function over all robots, and demand that each is small; return them."""
+    overall: dict[str, float] = {}
+    for found in worst.values():
+        for name, difference in found.items():
+            note(overall, name, difference)
+    print(f"\n{title}{len(worst)} models, largest differences:")
+    for name, difference in sorted(overall.items()):
+        print(f"  {name:30} {difference:.1e}  {max(worst, key=lambda label: worst[label].get(name, 0.0))}")
+    assert set(overall) == set(names)
+    bad = {label: {n: d for n, d in found.items() if not d <= tolerance} for label, found in worst.items()}
+    assert not any(bad.values()), {label: found for label, found in bad.items() if found}
+    return overall
+
+
 def _own(value, dofs, axis):
     """Return a robot's own entries along an axis; NaN if those of others are not zero."""
     others = np.delete(value, np.r_[dofs], axis=axis)
@@ -194,8 +217,9 @@ def _own(value, dofs, axis):
 
 
 def _compare(found, name, ours, truth):
-    assert np.shape(ours) == np.shape(truth[name]), (name, np.shape(ours), np.shape(truth[name]))
-    note(found, name, relative(ours, truth[name]))
+    theirs = truth[name]
+    assert np.shape(ours) == np.shape(theirs), (name, np.shape(ours), np.shape(theirs))
+    note(found, name, relative(ours, theirs) if np.any(theirs) else np.abs(ours).max(initial=0.0))
 
 
 # ---------------------------------------------------------------------- Pinocchio's side
@@ -205,9 +229,11 @@ def pinocchio_robot(path, floating_base, seed=0, armature=0.0) -> Robot | None:
     if other is None or not model.nv:
         return None
     other.gravity.linear = GRAVITY
-    model = _only_frame(model.replace(gravity=GRAVITY))
+    model = one_frame(model.replace(gravity=GRAVITY))
     state, rng = random_state(model, seed), np.random.default_rng(seed)
-    hinges = np.repeat([joint.nv == 1 for joint in model.topology.joints], [joint.nv for joint in model.topology.joints])
+    hinges = np.repeat(
+        [joint.nv == 1 for joint in model.topology.joints], [joint.nv for joint in model.topology.joints]
+    )
     if _is_singular(model, other, state):
         armature = armature or ARMATURE
     model = model.replace(armature=np.where(hinges, armature * rng.uniform(0.5, 2, model.nv), 0.0))
@@ -222,7 +248,9 @@ def random_state(model, seed) -> State:
     """Draw samples, positions without regard to limits."""
     rng = np.random.default_rng(seed)
     unbounded = model.replace(lower=np.full(model.nq, -np.inf), upper=np.full(model.nq, np.inf))
-    q = jax.vmap(jaxdyn.random_configuration, in_axes=(None, 0))(unbounded, jax.random.split(jax.random.key(seed), SAMPLES))
+    q = jax.vmap(jaxdyn.random_configuration, in_axes=(None, 0))(
+        unbounded, jax.random.split(jax.random.key(seed), SAMPLES)
+    )
     rest = [rng.normal(size=(SAMPLES, model.nv)) for _ in range(3)] + [rng.normal(size=(SAMPLES, model.nbodies, 6))]
     return State(*(np.asarray(x, np.float32).astype(np.float64) for x in (q, *rest)))
 
@@ -234,11 +262,11 @@ def deepest_body(model) -> str:
     return model.body_names[max(range(model.nbodies), key=depth.get)]
 
 
-def _only_frame(model) -> Model:
+def one_frame(model) -> Model:
     """Keep of all frames the moving one that is farthest from its body's origin."""
     t, distance = model.topology, np.linalg.norm(np.asarray(model.frame_placement)[:, 4:], axis=1)
     moving = [i for i, parent in enumerate(t.frame_parents) if parent >= 0]
-    kept = [max(moving, key=lambda i: distance[i])] if moving else []
+    kept = [max(moving, key=lambda i: (distance[i], i))] if moving else []
     topology = dataclasses.replace(
         t, frame_names=tuple(t.frame_names[i] for i in kept), frame_parents=tuple(t.frame_parents[i] for i in kept)
     )
@@ -268,7 +296,9 @@ def _pinocchio_truth(model, other, state, frames, points):
     for frame, point in zip(frames, points, strict=True):
         carrier = other.frames[other.getFrameId(frame, pin.FrameType.BODY)]
         placement = carrier.placement * pin.SE3(np.eye(3), point)
-        places.append(other.addFrame(pin.Frame(f"{frame} at {point}", carrier.parentJoint, placement, pin.FrameType.OP_FRAME)))
+        places.append(
+            other.addFrame(pin.Frame(f"{frame} at {point}", carrier.parentJoint, placement, pin.FrameType.OP_FRAME))
+        )
     data, aligned = other.createData(), pin.ReferenceFrame.LOCAL_WORLD_ALIGNED
     ours = lambda x: np.concatenate([x.angular, x.linear])
     truth = {}
@@ -287,8 +317,8 @@ def _pinocchio_truth(model, other, state, frames, points):
         keep("forward_dynamics", pin.aba(other, data, q, v, tau, f)[order])
         M = pin.crba(other, data, q)
         keep("mass_matrix", (np.triu(M) + np.triu(M, 1).T)[both_ways])
-        M = pin.computeMinverse(other, data, q)
-        keep("mass_matrix_inverse", (np.triu(M) + np.triu(M, 1).T)[both_ways])
+        # Not computeMinverse, which loses up to seven digits on these robots.
+        keep("mass_matrix_inverse", np.linalg.inv(truth["mass_matrix"][-1]))
         bias, gravity = pin.nonLinearEffects(other, data, q, v), pin.computeGeneralizedGravity(other, data, q)
         keep("bias_force", bias[order])
         keep("gravity_force", gravity[order])

@@ -12,6 +12,9 @@ import pytest
 
 from jaxdyn.recursion import batched
 
+# Many small programs: what counts is the time to compile them.
+QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+quickly = partial(jax.jit, compiler_options=QUICK)
 N = 3
 
 
@@ -64,7 +67,7 @@ def assert_equal(found, truth, tolerance=1e-13):
 
 def same(transform, *args, tolerance=1e-13):
     """Assert that a transformation of `f` gives what the same transformation of the plain function gives."""
-    found, truth = jax.jit(lambda *args: (transform(f)(*args), transform(by_hand)(*args)))(*args)
+    found, truth = quickly(lambda *args: (transform(f)(*args), transform(by_hand)(*args)))(*args)
     assert_equal(found, truth, tolerance)
     return found
 
@@ -79,7 +82,7 @@ def test_batches_of_any_size_are_cut_into_equal_tiles():
     q = Q.reshape(-1, N)[:10]
     sizes_run.clear()
     sizes = (1, 3, 4, 5, 9, 10)
-    found = jax.jit(lambda q: [jax.vmap(f, (None, 0, None))(MODEL, q[:size], 2) for size in sizes])(q)
+    found = quickly(lambda q: [jax.vmap(f, (None, 0, None))(MODEL, q[:size], 2) for size in sizes])(q)
     truth = [by_hand(MODEL, row, 2) for row in q]
     for size, result in zip(sizes, found, strict=True):
         assert_equal(result, jax.tree.map(lambda *x: np.stack(x), *truth[:size]))
@@ -90,9 +93,9 @@ def test_batches_of_any_size_are_cut_into_equal_tiles():
 def test_axes_may_be_anywhere():
     counts = jnp.arange(5)
     same(lambda f: jax.vmap(f, (None, 0, 0)), MODEL, Q[:, 0, 0], counts)
-    same(lambda f: jax.vmap(f, (None, 1, None), out_axes=-1), MODEL, Q[:, 0, 0].T, 2)
-    out_axes = {"path": 1, "end": 0, "model": None}
-    same(lambda f: jax.vmap(f, (None, None, 0), out_axes={**out_axes, "model": 0}), MODEL, Q[0, 0, 0], counts)
+    same(lambda f: jax.vmap(f, (None, 1, None)), MODEL, Q[:, 0, 0].T, 2)
+    out_axes = {"path": 1, "end": 0, "model": 0}
+    same(lambda f: jax.vmap(f, (None, None, 0), out_axes=out_axes), MODEL, Q[0, 0, 0], counts)
 
 
 def test_batches_of_models():
@@ -102,21 +105,32 @@ def test_batches_of_models():
     same(lambda f: jax.vmap(f, (0, 0, None)), MODELS, Q[0, 0], 2)
 
 
-NESTED = {
-    "states in states": lambda f: jax.vmap(jax.vmap(f, (None, 0, None)), (None, 0, None)),
-    "states in models": lambda f: jax.vmap(jax.vmap(f, (None, 0, None)), (0, None, None)),
-    "models in states": lambda f: jax.vmap(jax.vmap(f, (0, None, None)), (None, 0, None)),
-    "both in both": lambda f: jax.vmap(jax.vmap(f, (None, 0, None), out_axes=1), (0, 1, None)),
-    "slopes in states": lambda f: jax.vmap(jax.vmap(f, ({"gain": None, "slope": 0}, None, None)), (None, 0, None)),
-}
+ONE_SLOPE = {"gain": None, "slope": 0}
+STATES_IN_STATES = lambda f: jax.vmap(jax.vmap(f, (None, 0, None)), (None, 0, None))
+STATES_IN_MODELS = lambda f: jax.vmap(jax.vmap(f, (None, 0, None)), (0, None, None))
 
 
-@pytest.mark.parametrize("name", NESTED)
-def test_nested_batches(name):
-    models = "models" in name or "both" in name or "slopes" in name
-    q = Q[:, 0, 0] if name.startswith(("models", "slopes")) or name == "states in models" else Q[:, 0]
-    model = MODELS if models else MODEL
-    same(NESTED[name], {**MODEL, "slope": SLOPE} if "slopes" in name else model, q, 2)
+def test_states_in_states():
+    same(STATES_IN_STATES, MODEL, Q[:, 0], 2)
+
+
+def test_states_in_models_and_models_in_states():
+    same(STATES_IN_MODELS, MODELS, Q[:, 0, 0], 2)
+    same(lambda f: jax.vmap(jax.vmap(f, (0, None, None)), (None, 0, None)), MODELS, Q[:, 0, 0], 2)
+
+
+def test_one_leaf_of_the_model_in_states():
+    same(
+        lambda f: jax.vmap(jax.vmap(f, (ONE_SLOPE, None, None)), (None, 0, None)),
+        {**MODEL, "slope": SLOPE},
+        Q[:3, 0, 0],
+        2,
+    )
+
+
+def test_states_in_models_with_states():
+    out_axes = {"path": 1, "end": 0, "model": 0}
+    same(lambda f: jax.vmap(jax.vmap(f, (None, 0, None), out_axes=out_axes), (0, 1, None)), MODELS, Q[:, 0], 2)
 
 
 def test_three_batches_deep():
@@ -125,9 +139,9 @@ def test_three_batches_deep():
 
 
 def test_batches_of_one_in_batches():
-    same(NESTED["states in states"], MODEL, Q[:, :1, 0], 2)
-    same(NESTED["states in states"], MODEL, Q[:1, :, 0], 2)
-    same(NESTED["states in models"], jax.tree.map(lambda x: x[:1], MODELS), Q[:1, 0, 0], 2)
+    same(STATES_IN_STATES, MODEL, Q[:, :1, 0], 2)
+    same(STATES_IN_STATES, MODEL, Q[:1, :, 0], 2)
+    same(STATES_IN_MODELS, jax.tree.map(lambda x: x[:1], MODELS), Q[:1, 0, 0], 2)
 
 
 # ---------------------------------------------------------------------- derivatives
@@ -160,7 +174,7 @@ def test_gradient_of_a_batch_and_batch_of_gradients():
 
 
 def test_gradient_of_nested_batches():
-    total = lambda f: lambda *args: NESTED["states in models"](number(f))(*args).sum()
+    total = lambda f: lambda *args: STATES_IN_MODELS(number(f))(*args).sum()
     same(lambda f: jax.grad(total(f), argnums=(0, 1)), MODELS, Q[:, 0, 0], 2)
 
 
@@ -200,13 +214,13 @@ def test_another_form_takes_the_place_of_the_kernel_for_one_state_only():
     g = batched(kernel, tile=lambda *args: 4, single=single, single_if=lambda model, q, count: len(q) == N)
     assert_equal(g(MODEL, Q[0, 0, 0], 2), by_hand(MODEL, Q[0, 0, 0], 2))
     assert calls == [(N,)]
-    slope = lambda f: jax.grad(number(f), argnums=1)
+    slope = lambda f: quickly(jax.grad(number(f), argnums=1))
     assert_equal(slope(g)(MODEL, Q[0, 0, 0], 2), slope(by_hand)(MODEL, Q[0, 0, 0], 2))
     calls.clear()
     long_model, long_q = {"gain": jnp.ones(N + 1), "slope": jnp.ones(())}, jnp.ones(N + 1)
     assert_equal(g(long_model, long_q, 2), by_hand(long_model, long_q, 2))
     assert calls == []
-    found = jax.jit(jax.vmap(g, (None, 0, None)))(MODEL, Q[:, 0, 0], 2)
+    found = quickly(jax.vmap(g, (None, 0, None)))(MODEL, Q[:, 0, 0], 2)
     assert_equal(jax.tree.map(lambda x: x[-1], found), by_hand(MODEL, Q[-1, 0, 0], 2))
 
 
@@ -215,62 +229,80 @@ def test_the_name_and_text_of_the_kernel_are_kept():
 
 
 # ---------------------------------------------------------------------- devices
-ON_TWO_DEVICES = """
+ON_TWO_DEVICES = f"""
 import jax, jax.numpy as jnp, numpy as np, jaxdyn
 from functools import partial
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+from jaxdyn.model.random_models import random_tree
+from jaxdyn.recursion import Walk, batched
 
 assert jax.device_count() == 2
-model = jaxdyn.load("quadruped")
+compiled = partial(jax.jit, compiler_options={QUICK})
 rng = np.random.default_rng(0)
-q = jnp.array(np.asarray(jaxdyn.neutral(model)) + rng.normal(size=(6, model.nq)))
-qd, tau = jnp.array(rng.normal(size=(2, 6, model.nv)))
+shards = P("batch")
 
-def dynamics(model, q, qd, tau):
-    return jaxdyn.forward_dynamics(model, q, qd, tau), jaxdyn.kinetic_energy(model, q, qd)
 
-batch = jax.vmap(dynamics, (None, 0, 0, 0))
-compiled = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False})
-truth = compiled(batch)(model, q, qd, tau)
+def check(found, truth):
+    np.testing.assert_allclose(np.asarray(found), truth, rtol=1e-12, atol=1e-12 * np.abs(truth).max())
 
-def check(found):
-    for a, b in zip(found, truth, strict=True):
-        np.testing.assert_allclose(np.asarray(a), b, rtol=1e-9, atol=1e-9 * np.abs(b).max())
 
-auto = jax.make_mesh((2,), ("batch",), axis_types=(AxisType.Auto,))
-inside = lambda mesh: compiled(
-    jax.shard_map(batch, mesh=mesh, in_specs=(P(), P("batch"), P("batch"), P("batch")), out_specs=P("batch"))
-)
-check(inside(auto)(model, q, qd, tau))
+def inside(f, mesh):
+    return compiled(jax.shard_map(f, mesh=mesh, in_specs=(P(), *3 * [shards]), out_specs=shards))
+
+
+# A sweep outward and one inward through a tree on a base, six states in tiles of two.
+walk = Walk((-1, 0, 1, 1, 0), (0,))
+step = lambda x, body: (x + body[0] * body[1], x * body[1])
+
+
+def kernel(scale, q, qd, qdd):
+    out = walk.outward(step, 1.0, walk.take((scale, q)))
+    return walk.join(walk.inward(step, 0.0, walk.take((qd * qdd, walk.join(out))))[1])
+
+
+batch = jax.vmap(batched(kernel, tile=lambda *args: 2), (None, 0, 0, 0))
+scale, *states = jnp.array(rng.normal(size=5)), *jnp.array(rng.normal(size=(3, 6, 5)))
+truth = compiled(batch)(scale, *states)
+
+mesh = jax.make_mesh((2,), ("batch",), axis_types=(AxisType.Auto,))
+check(inside(batch, mesh)(scale, *states), truth)
 print("shard_map")
 
-spread = lambda x: jax.device_put(x, NamedSharding(auto, P("batch")))
-found = compiled(batch)(model, spread(q), spread(qd), spread(tau))
-check(found)
-assert all(len(x.sharding.device_set) == 2 for x in found)
+found = compiled(batch)(scale, *(jax.device_put(x, NamedSharding(mesh, shards)) for x in states))
+check(found, truth)
+assert len(found.sharding.device_set) == 2
 print("sharded arguments")
+
+check(jax.pmap(batch, in_axes=(None, 0, 0, 0))(scale, *(x.reshape(2, 3, 5) for x in states)).reshape(6, 5), truth)
+print("pmap")
 
 explicit = jax.make_mesh((2,), ("batch",), axis_types=(AxisType.Explicit,))
 with jax.set_mesh(explicit):
-    check(inside(explicit)(model, q, qd, tau))
+    spread = [jax.device_put(x, NamedSharding(explicit, shards)) for x in states]
+    check(inside(batch, explicit)(scale, *spread), truth)
 print("explicit mesh")
 
-cut = lambda x: x.reshape(2, 3, *x.shape[1:])
-found = jax.pmap(batch, in_axes=(None, 0, 0, 0))(model, cut(q), cut(qd), cut(tau))
-check([x.reshape(6, *x.shape[2:]) for x in found])
-print("pmap")
+model = random_tree(6, seed=1, joints=("revolute",), branching=0.8, floating_base=True)
+q = np.asarray(jaxdyn.neutral(model)) + rng.normal(size=(4, model.nq))
+qd, qdd = rng.normal(size=(2, 4, model.nv))
+batch = jax.vmap(jaxdyn.inverse_dynamics, (None, 0, 0, 0))
+check(inside(batch, mesh)(model, q, qd, qdd), compiled(batch)(model, q, qd, qdd))
+print("inverse dynamics in shard_map")
 """
+
+
+WAYS = ["shard_map", "sharded arguments", "pmap", "explicit mesh", "inverse dynamics in shard_map"]
 
 
 @pytest.fixture(scope="module")
 def on_two_devices():
-    flags = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
+    flags = {"xla_force_host_platform_device_count": 2} | QUICK
+    flags = " ".join(f"--{name}={str(value).lower()}" for name, value in flags.items())
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu"}
     run = partial(subprocess.run, capture_output=True, text=True, timeout=600, check=False)
     return run([sys.executable, "-W", "error", "-c", ON_TWO_DEVICES], env=environment)
 
 
-@pytest.mark.parametrize("way", ["shard_map", "sharded arguments", "explicit mesh", "pmap"])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_batch_spread_over_two_devices(on_two_devices, way):
-    """Forward dynamics and energy of six states of a quadruped."""
     assert way in on_two_devices.stdout.splitlines(), on_two_devices.stderr[-3000:]
