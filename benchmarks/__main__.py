@@ -11,8 +11,8 @@ from typing import Any
 
 from benchmarks.measure import machine, prepare
 
-PARTS = ("dynamics", "latency", "compile", "cost_per_link", "crossover", "accuracy")
-SHORT_PARTS = PARTS[:4]
+PARTS = ("dynamics", "large_batch", "latency", "compile", "cost_per_link", "crossover", "accuracy")
+SHORT_PARTS = PARTS[:5]
 
 
 def main() -> None:
@@ -57,6 +57,8 @@ def _run(part: str, options: argparse.Namespace) -> list[dict[str, Any]]:
         return accuracy.run()
     from benchmarks import scaling
 
+    if part == "large_batch":
+        return scaling.large_batch(scaling.LARGE_ROBOTS, rounds)
     if part == "cost_per_link":
         return scaling.cost_per_link(scaling.SHORT_LINKS if short else scaling.LINKS, rounds)
     return scaling.crossover(scaling.CROSSOVER_BATCHES, ("float64", "float32"), rounds)

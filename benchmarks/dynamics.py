@@ -50,8 +50,7 @@ def short_cases() -> list[Case]:
         chosen += [
             Case(robot, "FD", 1024, "float64", (*NATIVE, *peers)),
             Case(robot, "FD", 1024, "float32", (*SINGLE, *peers)),
-            Case(robot, "FD", 8192, "float64", SINGLE),
-            Case(robot, "FD", 1, "float64", ALL if robot == "arm" else NATIVE),
+            Case(robot, "FD", 1, "float64", (*NATIVE, "frax")),
             *(Case(robot, quantity, 1024, "float64", NATIVE) for quantity in QUANTITIES[1:]),
             *(Case(robot, quantity, 1024, "float32", SINGLE) for quantity in ("ID", "CRBA")),
         ]

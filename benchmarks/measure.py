@@ -29,6 +29,9 @@ ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
+LONGEST = 30.0
+"""Seconds that the rounds of one comparison may take, unless FEWEST rounds take longer."""
+FEWEST = 3
 
 
 def prepare(core: int | None = None) -> int:
@@ -76,13 +79,15 @@ def interleave(calls: Mapping[str, Callable[[], Any]], *, rounds: int = 9, sampl
 
     Args:
         calls: name -> function of no arguments that returns when its result is there.
-        rounds: each visits every function, in an order that rotates.
+        rounds: each visits every function, in an order that rotates; fewer if they would take LONGEST.
         sample: seconds that a visit should take at least; short functions are called often enough for that.
 
     Returns:
         name -> timing.
     """
-    repeats = {name: _repeats(call, sample) for name, call in calls.items()}
+    once = {name: _once(call) for name, call in calls.items()}
+    repeats = {name: max(1, math.ceil(sample / seconds)) for name, seconds in once.items()}
+    rounds = max(min(rounds, int(LONGEST / sum(repeats[name] * once[name] for name in once))), FEWEST)
     names = list(calls)
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     gc.collect()
@@ -102,14 +107,16 @@ def interleave(calls: Mapping[str, Callable[[], Any]], *, rounds: int = 9, sampl
     return {name: _timing(samples[name], repeats[name]) for name in names}
 
 
-def _repeats(call: Callable[[], Any], sample: float) -> int:
-    """Warm a function up, and return how many calls fill a sample."""
-    call()
-    call()
-    start = time.perf_counter()
-    call()
-    once = max(time.perf_counter() - start, 1e-7)
-    return max(1, math.ceil(sample / once))
+def _once(call: Callable[[], Any]) -> float:
+    """Warm a function up, and return how long a call takes, roughly."""
+    seconds = 0.0
+    for _ in range(3):
+        start = time.perf_counter()
+        call()
+        seconds = max(time.perf_counter() - start, 1e-7)
+        if seconds > 1:
+            break
+    return seconds
 
 
 def _timing(samples: list[tuple[float, float]], calls: int) -> Timing:

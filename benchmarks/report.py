@@ -87,6 +87,11 @@ def _figures(results: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """Yield the figures that the project promises, as far as they were measured."""
     rows = results.get("dynamics", [])
     yield from _throughput(rows)
+    large = results.get("large_batch", [])
+    if large:
+        robots = " / ".join(row["robot"] for row in large)
+        values = " / ".join(f"{row['ratio_per_evaluation']:.2f}" for row in large)
+        yield f"FD per evaluation, B = 8192 against B = 1024, float64: {robots}", values
     yield from _latency(results.get("latency", []))
     yield from _compile(rows, results.get("compile", []))
     links = results.get("cost_per_link", [])
@@ -109,16 +114,6 @@ def _throughput(rows: Rows) -> Iterable[tuple[str, str]]:
         cell = _of_robots(rows, key, quantity=quantity, batch=1024, precision="float64", contender="jaxdyn")
         if cell:
             yield f"{quantity}, the same, Pinocchio's Python calls subtracted: {_names()}", cell
-    values = []
-    for robot in MAIN_ROBOTS:
-        large, usual = (
-            find(rows, robot=robot, quantity="FD", batch=batch, precision="float64", contender="jaxdyn")
-            for batch in (8192, 1024)
-        )
-        if large and usual and "cpu_us" in large and "cpu_us" in usual:
-            values.append(f"{large['cpu_us'] / usual['cpu_us']:.2f}")
-    if values:
-        yield f"FD per evaluation, B = 8192 against B = 1024, float64: {_names()}", " / ".join(values)
     for precision in ("float64", "float32"):
         wanted = {"robot": "talos", "quantity": "FD", "batch": 1024, "precision": precision}
         ours = find(rows, contender="jaxdyn", **wanted)

@@ -24,6 +24,8 @@ from benchmarks.robots import load_robot, random_states
 LINKS = (8, 16, 32, 64, 128, 256, 512)
 SHORT_LINKS = (8, 512)
 LINK_BATCH = 1024
+LARGE_ROBOTS = ("arm", "anymal", "talos")
+LARGE_BATCHES = (1024, 8192)
 KINDS = ("chain", "spherical", "floating")
 """Revolute chains, spherical chains, revolute chains on a free base."""
 SIZES = (2, 4, 6, 8, 12, 16, 24, 32, 64)
@@ -50,6 +52,23 @@ def cost_per_link(links: tuple[int, ...], rounds: int) -> list[dict[str, Any]]:
         rows.append(row)
         shown = ", ".join(f"{name} {row[f'{name}_us_per_body']:.3f} us" for name in timings)
         say(f"cost per link, chain of {n}: {shown}")
+    return rows
+
+
+def large_batch(robots: tuple[str, ...], rounds: int) -> list[dict[str, Any]]:
+    """Time forward dynamics of a usual and of a large batch, in turns; one row per robot."""
+    if not _is_there():
+        return []
+    rows = []
+    for name in robots:
+        model = load_robot(name).model
+        given = inputs("FD", random_states(model, max(LARGE_BATCHES)))
+        forget_compiled()
+        calls = {str(n): _call(jaxdyn.forward_dynamics, model, tuple(x[:n] for x in given)) for n in LARGE_BATCHES}
+        usual, large = interleave(calls, rounds=rounds).values()
+        ratio = large.ratio(usual)[0] * LARGE_BATCHES[0] / LARGE_BATCHES[1]
+        rows.append({"robot": name, "batches": LARGE_BATCHES, "ratio_per_evaluation": ratio})
+        say(f"large batch, {name}: B = {LARGE_BATCHES[1]} takes {ratio:.2f} of B = {LARGE_BATCHES[0]} per evaluation")
     return rows
 
 

@@ -123,7 +123,7 @@ class Articulation:
         parts = [(x, stage.bodies) for stage, columns in zip(self.stages, stages, strict=True) for x in columns]
         arrays = [x for x, _ in parts if type(x) is not float]
         dtype = jnp.result_type(*arrays) if arrays else float
-        trail = np.broadcast_shapes(*(x.shape[table.ndim :] for x, table in parts if type(x) is not float))
+        trail = np.broadcast_shapes((1,), *(x.shape[table.ndim :] for x, table in parts if type(x) is not float))
         flat = [
             jnp.broadcast_to(jnp.asarray(x, dtype), (*table.shape, *trail)).reshape((-1, *trail)) for x, table in parts
         ]

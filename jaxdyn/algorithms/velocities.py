@@ -64,7 +64,9 @@ def _on_frame(bodies: Moving, body: Any, r: Any, base_motion: Any) -> tuple[Movi
     """Return one body (-1: the world), and the vector from its origin to its point r, in world axes."""
     V, a = (Motion.zero(),) * 2 if base_motion is None else (Motion.from_array(x.T) for x in base_motion)
     world = Moving(Mat3.identity(), V, a, Vec3.zero())
-    m = jax.tree.map(lambda x, w: jnp.concatenate([x, jnp.full_like(x[:1], 0) + w])[body[..., 0]], bodies, world)
+    m = jax.tree.map(
+        lambda x, w: jnp.concatenate([x, jnp.broadcast_to(w, x[:1].shape).astype(x.dtype)])[body[..., 0]], bodies, world
+    )
     return m, m.R @ Vec3(*r)
 
 

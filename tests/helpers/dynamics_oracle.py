@@ -30,6 +30,8 @@ LINEAR_FIRST = [3, 4, 5, 0, 1, 2]
 ALONE = ("kinetic_energy", "potential_energy", "center_of_mass", "center_of_mass_jacobian", "centroidal_momentum",
          "centroidal_momentum_matrix", "centroidal_momentum_bias")  # fmt: skip
 """Quantities that are sums over the whole world: computed once for each robot, with the others weightless."""
+DENSE = ("inverse_dynamics, dense", "forward_dynamics, dense", "mass_matrix, dense")
+"""The forms for one state."""
 FRAMES = ("jacobian", "jacobian_bias", "frame_velocity", "frame_acceleration")
 
 
@@ -92,6 +94,9 @@ def _of_states(model, state, names):
             "inverse_dynamics": lambda: jaxdyn.inverse_dynamics(model, q, qd, qdd, f_ext=f_ext),
             "forward_dynamics": lambda: jaxdyn.forward_dynamics(model, q, qd, tau, f_ext=f_ext),
             "mass_matrix": lambda: jaxdyn.mass_matrix(model, q),
+            "inverse_dynamics, dense": lambda: jaxdyn.inverse_dynamics(model, q, qd, qdd, f_ext=f_ext, form="dense"),
+            "forward_dynamics, dense": lambda: jaxdyn.forward_dynamics(model, q, qd, tau, f_ext=f_ext, form="dense"),
+            "mass_matrix, dense": lambda: jaxdyn.mass_matrix(model, q, form="dense"),
             "mass_matrix_inverse": lambda: jaxdyn.mass_matrix_inverse(model, q),
             "bias_force": lambda: jaxdyn.bias_force(model, q, qd),
             "gravity_force": lambda: jaxdyn.gravity_force(model, q),
@@ -217,7 +222,7 @@ def _own(value, dofs, axis):
 
 
 def _compare(found, name, ours, truth):
-    theirs = truth[name]
+    theirs = truth[name.removesuffix(", dense")]
     assert np.shape(ours) == np.shape(theirs), (name, np.shape(ours), np.shape(theirs))
     note(found, name, relative(ours, theirs) if np.any(theirs) else np.abs(ours).max(initial=0.0))
 
@@ -245,14 +250,10 @@ def pinocchio_robot(path, floating_base, seed=0, armature=0.0) -> Robot | None:
 
 
 def random_state(model, seed) -> State:
-    """Draw samples, positions without regard to limits."""
+    """Draw samples, without regard to limits and to the length of quaternions."""
     rng = np.random.default_rng(seed)
-    unbounded = model.replace(lower=np.full(model.nq, -np.inf), upper=np.full(model.nq, np.inf))
-    q = jax.vmap(jaxdyn.random_configuration, in_axes=(None, 0))(
-        unbounded, jax.random.split(jax.random.key(seed), SAMPLES)
-    )
-    rest = [rng.normal(size=(SAMPLES, model.nv)) for _ in range(3)] + [rng.normal(size=(SAMPLES, model.nbodies, 6))]
-    return State(*(np.asarray(x, np.float32).astype(np.float64) for x in (q, *rest)))
+    shapes = (model.nq, model.nv, model.nv, model.nv, (model.nbodies, 6))
+    return State(*(rng.normal(size=(SAMPLES, *np.atleast_1d(n))).astype(np.float32).astype(np.float64) for n in shapes))
 
 
 def deepest_body(model) -> str:
