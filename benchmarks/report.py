@@ -167,7 +167,9 @@ def _papers(results: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         kinds = dict.fromkeys(row["kind"] for row in chosen)
         rivals = {"ratio": "CRBA + Cholesky"} | ({"ratio_to_matrices": "jaxdyn's matrices"} if batch == 1 else {})
         for key, rival in rivals.items():
-            cells = [str(wins_from([row for row in chosen if row["kind"] == kind], key)) for kind in kinds]
+            cells = [
+                str(wins_from([row for row in chosen if row["kind"] == kind], key) or "never here") for kind in kinds
+            ]
             yield f"ABA beats {rival} from N, B = {batch}, {precision}: {' / '.join(kinds)}", " / ".join(cells)
     for row in results.get("accuracy", []):
         label = f"error, {row['family']} {row['value']:g}, {row['precision']} (condition {row['condition']:.0e})"

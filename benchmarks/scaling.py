@@ -28,7 +28,7 @@ LARGE_ROBOTS = ("arm", "anymal", "talos")
 LARGE_BATCHES = (1024, 8192)
 KINDS = ("chain", "spherical", "floating")
 """Revolute chains, spherical chains, revolute chains on a free base."""
-SIZES = (2, 4, 6, 8, 12, 16, 24, 32, 64)
+SIZES = (2, 4, 6, 8, 12, 16, 24, 32, 64, 128)
 CROSSOVER_BATCHES = (1024, 1)
 
 
@@ -85,7 +85,7 @@ def crossover(batches: tuple[int, ...], precisions: tuple[str, ...], rounds: int
                 say(
                     f"crossover {kind} {precision} B={batch}: ABA / CRBA + Cholesky "
                     + ", ".join(f"{row['bodies']}: {row['ratio']:.2f}" for row in new)
-                    + f"; ABA wins from N = {wins_from(new)} on"
+                    + f"; ABA wins from N on: {wins_from(new) or 'never here'}"
                 )
     return rows
 

@@ -19,8 +19,8 @@ CHECKED = 8
 """How many states of a batch are compared with Pinocchio's."""
 PEER_OPTIONS = {"xla_cpu_use_fusion_emitters": False}
 """How JAX peers are compiled. With XLA's default MJX compiles a chain of seven bodies for minutes; without the
-fusion emitters all three compile faster, and none runs slower (MJX on talos: twice as fast). jaxdyn is compiled
-with XLA's defaults."""
+fusion emitters all three compile faster and, with one small exception, run as fast or faster (MJX on talos:
+twice). jaxdyn is compiled with XLA's defaults."""
 
 
 class Unsupported(Exception):
