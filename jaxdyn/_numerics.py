@@ -95,6 +95,47 @@ def _stumpff_jvp(k: int, primals: tuple[Scalar], tangents: tuple[Scalar]) -> tup
     return stumpff(k, t), slope * dt
 
 
+_HALF_PI = Fraction("1.57079632679489661923132169163975144209858469968755291")
+
+
+def _parts_of_half_pi(bits: int, parts: int) -> list[float]:
+    """Write pi/2 as a sum of numbers with few bits each, so that small multiples of all but the last are exact."""
+    rest, numbers = _HALF_PI, []
+    for k in range(1, parts + 1):
+        step = Fraction(1, 2 ** (bits * k))
+        numbers.append(rest // step * step)
+        rest -= numbers[-1]
+    return [float(x) for x in (*numbers, rest)]
+
+
+@jax.custom_jvp
+def sin_cos(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Compute (sin x, cos x) by arithmetic that XLA vectorises on a CPU, where it calls its own sine one by one.
+
+    x = r + k pi/2 with |r| <= pi/4, and the series of both in r. As accurate as the machine's own: the
+    error is that of changing x in its last place.
+    """
+    single = x.dtype.itemsize <= 4
+    k = jnp.round(x * (2 / math.pi))
+    r = x
+    for part in _parts_of_half_pi(*((8, 3) if single else (30, 2))):
+        r = r - k * part
+    r = jnp.clip(r, -1, 1)  # of use where the last place of x is a turn or more
+    t, terms = r * r, 5 if single else 9
+    sine = r + r * t * _series([Fraction((-1) ** (j + 1), math.factorial(2 * j + 3)) for j in range(terms)], t)
+    cosine = 1 + t * _series([Fraction((-1) ** (j + 1), math.factorial(2 * j + 2)) for j in range(terms)], t)
+    quadrant = k - 4 * jnp.floor(k / 4)
+    odd = (quadrant == 1) | (quadrant == 3)
+    s, c = jnp.where(odd, cosine, sine), jnp.where(odd, sine, cosine)
+    return jnp.where(quadrant >= 2, -s, s), jnp.where((quadrant == 1) | (quadrant == 2), -c, c)
+
+
+@sin_cos.defjvp
+def _sin_cos_jvp(primals: Any, tangents: Any) -> Any:
+    sine, cosine = sin_cos(*primals)
+    return (sine, cosine), (cosine * tangents[0], -sine * tangents[0])
+
+
 def cot_defect(t: Scalar) -> Scalar:
     r"""Compute :math:`(1 - \tfrac{x}{2}\cot\tfrac{x}{2}) / x^2` at :math:`x = \sqrt t`, for 0 <= x < 2 pi.
 
@@ -163,6 +204,30 @@ def reciprocal_size(*xs: Scalar) -> Scalar:
 def safe_rsqrt(x: Scalar) -> Scalar:
     """Compute 1 / sqrt(x); at x <= 0 the value and every derivative are zero."""
     return safe_reciprocal(safe_sqrt(x))
+
+
+def solve_rows(A: jax.Array, b: jax.Array) -> jax.Array:
+    """Solve A x = b by Gauss and Jordan, for small positive definite A (n, n, ..., batch) and b (n, ..., batch).
+
+    The steps are a loop, and each works on whole arrays with the batch as the last axis: little to compile.
+    """
+    n = len(A)
+    index = jnp.arange(n, dtype=np.int32)
+
+    def eliminate(system: Any, j: jax.Array) -> Any:
+        A, b = system
+        here, pivot = index == j, 1 / A[j, j]
+        A_j, b_j = pivot[None] * A[j], pivot * b[j]
+        column = jnp.where(_spread(here, A.ndim - 1), 0, A[:, j])
+        A = jnp.where(_spread(here, A.ndim), A_j[None], A - column[:, None] * A_j[None])
+        return (A, jnp.where(_spread(here, b.ndim), b_j[None], b - column * b_j[None])), None
+
+    return jax.lax.scan(eliminate, (A, b), index)[0][1]
+
+
+def _spread(x: jax.Array, ndim: int) -> jax.Array:
+    """Give x (n,) more axes, of length 1."""
+    return x.reshape((len(x),) + (1,) * (ndim - 1))
 
 
 def wrap_angle(x: Scalar) -> Scalar:

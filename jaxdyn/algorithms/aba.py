@@ -8,11 +8,13 @@ from weakref import WeakSet
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.linalg import cho_solve
 
 from jaxdyn._checks import ModelError
+from jaxdyn._numerics import solve_rows
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.articulation import Articulation, Rows, articulation, tile_of_rows
-from jaxdyn.algorithms.crba import mass_matrix_kernel
+from jaxdyn.algorithms.crba import mass_matrix
 from jaxdyn.algorithms.dense import Form, forward_dynamics_dense, in_all_forms
 from jaxdyn.algorithms.motion import (
     forces_of_motion,
@@ -22,59 +24,103 @@ from jaxdyn.algorithms.motion import (
     placed_links,
     world_in_motion,
 )
-from jaxdyn.algorithms.rnea import inverse_dynamics_kernel
+from jaxdyn.algorithms.rnea import bias_force
 from jaxdyn.model import Model
 from jaxdyn.model.consistency import massless_joints_of
 from jaxdyn.recursion import batched
-from jaxdyn.spatial import ArticulatedInertia, Force, Motion
+from jaxdyn.spatial import ArticulatedInertia, Force, Motion, Vec3
 
 
 class Gain(NamedTuple):
-    """What the filter leaves at a joint column."""
+    """What the filter leaves at a joint column, normalised by the root of D = H P H* + armature (000 (41)).
 
-    U: Force
-    """P H*, the force that accelerating the column takes."""
-    D_inv: Any
-    """1 / (H P H* + armature)."""
+    Normalised, because XLA keeps a quotient that is used more than once, but works out a product again for
+    every use.
+    """
+
+    G: Force
+    """P H* / sqrt(D)."""
+    root: Any
+    """sqrt(D)."""
+
+
+def _gains(P: ArticulatedInertia, H: tuple[Motion, ...], armature: Rows) -> tuple[Gain, ...]:
+    """Find the gains of a joint's columns, each after those before it: the Cholesky factor of the block D."""
+    gains: list[Gain] = []
+    for h, A in zip(H, armature, strict=True):
+        U = P @ h
+        for G, _ in gains:
+            U = U - G.dot(h) * G
+        root = jnp.sqrt(U.dot(h) + A)
+        gains.append(Gain(U / root, root))
+    return tuple(gains)
+
+
+def _corrected(P: ArticulatedInertia, gains: tuple[Gain, ...], l: Vec3) -> ArticulatedInertia:
+    """Correct P by the gains and shift it inboard: phi (P - sum G G*) phi* (000 (36)-(40))."""
+    P = P.shift(l)
+    for G, _ in gains:
+        P = P.downdate(G.shift(l))
+    return P
+
+
+def _innovations(z: Force, H: tuple[Motion, ...], gains: tuple[Gain, ...], tau: Rows) -> tuple[Force, Rows]:
+    """Correct z by the innovations, which are normalised too (000 (42)-(43))."""
+    innovations = []
+    for h, (G, root), torque in zip(H, gains, tau, strict=True):
+        innovations.append((torque - z.dot(h)) / root)
+        z = z + innovations[-1] * G
+    return z, tuple(innovations)
 
 
 def _filter(outboard: Any, body: Any) -> Any:
-    """Predict across the link, correct across the joint (000 (36)-(43)).
-
-    A joint's columns are crossed one after the other: the same as one step with the block D of them all.
-    """
+    """Predict across the link, correct across the joint (000 (36)-(43))."""
     (P, z), (M, b, H, l, tau, armature) = outboard, body
-    P, z = P.plus_rigid(M), z + b
-    gains, innovations = [], []
-    for h, torque, A in zip(H, tau, armature, strict=True):
-        U = P @ h
-        D_inv = 1 / (U.dot(h) + A)
-        e = torque - z.dot(h)
-        P, z = P.downdate(U, D_inv), z + (e * D_inv) * U
-        gains.append(Gain(U, D_inv))
-        innovations.append(e)
-    return (P.shift(l), z.shift(l)), (tuple(gains), tuple(innovations))
+    P = P.plus_rigid(M)
+    gains = _gains(P, H, armature)
+    z, innovations = _innovations(z + b, H, gains, tau)
+    return (_corrected(P, gains, l), z.shift(l)), (gains, innovations)
+
+
+def _acceleration_of_base(P: ArticulatedInertia, z: Force, tau: Rows, armature: Rows) -> Rows:
+    """Find the acceleration of a floating base, whose columns are the identity: P a = tau - z (000 (44))."""
+    matrix = P.to_array()
+    one = jnp.eye(6, dtype=matrix.dtype).reshape((6, 6) + (1,) * (matrix.ndim - 2))
+    matrix = matrix + one * jnp.stack(armature)[:, None]
+    force = jnp.stack(jnp.broadcast_arrays(*(t - f for t, f in zip(tau, (*z.ang, *z.lin), strict=True))))
+    return tuple(solve_rows(matrix, force))
+
+
+def _solve_base(outboard: Any, body: Any) -> Any:
+    """Cross the joint of a floating base, which hands nothing on."""
+    (P, z), (M, b, _, _, tau, armature) = outboard, body
+    return (ArticulatedInertia.zero(), Force.zero()), _acceleration_of_base(P.plus_rigid(M), z + b, tau, armature)
+
+
+def _solve_base_for_torques(outboard: Force, body: Any) -> Any:
+    """Cross the joint of a floating base; what `_factor` leaves there is its inertia."""
+    _, _, (P, armature), tau = body
+    return Force.zero(), _acceleration_of_base(P, outboard, tau, armature)
+
+
+def _move_base(world: Motion, qdd: Any) -> Any:
+    """Hand on the acceleration of a floating base."""
+    return Motion(Vec3(*qdd[:3]), Vec3(*qdd[3:])), qdd
 
 
 def _factor(outboard: ArticulatedInertia, body: Any) -> Any:
     """Find the articulated inertias and gains alone (000 (36)-(41))."""
     M, H, l, armature = body
-    P, gains = outboard.plus_rigid(M), []
-    for h, A in zip(H, armature, strict=True):
-        U = P @ h
-        gains.append(Gain(U, 1 / (U.dot(h) + A)))
-        P = P.downdate(U, gains[-1].D_inv)
-    return P.shift(l), tuple(gains)
+    P = outboard.plus_rigid(M)
+    gains = _gains(P, H, armature)
+    return _corrected(P, gains, l), gains
 
 
 def _whiten(outboard: Force, body: Any) -> Any:
     """Find the innovations of given torques, the gains being known (000 (42)-(43))."""
-    z, (H, l, gains, tau), innovations = outboard, body, []
-    for h, (U, D_inv), torque in zip(H, gains, tau, strict=True):
-        e = torque - z.dot(h)
-        z = z + (e * D_inv) * U
-        innovations.append(e)
-    return z.shift(l), tuple(innovations)
+    H, l, gains, tau = body
+    z, innovations = _innovations(outboard, H, gains, tau)
+    return z.shift(l), innovations
 
 
 def _smooth(inboard: Motion, body: Any) -> Any:
@@ -82,8 +128,8 @@ def _smooth(inboard: Motion, body: Any) -> Any:
     H, l, gains, innovations = body
     lam = inboard.shift(l)
     qdd: list[Any] = []
-    for h, (U, D_inv), e in zip(reversed(H), reversed(gains), reversed(innovations), strict=True):
-        qdd.insert(0, D_inv * (e - U.dot(lam)))
+    for h, (G, root), nu in zip(reversed(H), reversed(gains), reversed(innovations), strict=True):
+        qdd.insert(0, (nu - G.dot(lam)) / root)
         lam = lam + qdd[0] * h
     return lam, tuple(qdd)
 
@@ -94,9 +140,6 @@ def _armature(joints: Articulation, model: Model) -> list[Rows]:
 
 
 def _forward_dynamics(model: Model, q: Any, qd: Any, tau: Any, f_ext: Any, base_motion: Any) -> jax.Array:
-    if model.topology.mimic_names:
-        rest = tau - inverse_dynamics_kernel(model, q, qd, None, f_ext, base_motion)
-        return _solve_dense(mass_matrix_kernel(model, q), rest)
     joints = articulation(model.topology)
     links = joints.links(model, q)
     moved = moving_links(joints, model, links, q, qd, None, world_in_motion(model, base_motion))
@@ -104,39 +147,34 @@ def _forward_dynamics(model: Model, q: Any, qd: Any, tau: Any, f_ext: Any, base_
     b = forces_of_motion(joints, links, M, moved, f_ext)
     H, l = joint_columns(links, moved), [m.l for m in moved]
     bodies = list(zip(M, b, H, l, joints.rows(tau), _armature(joints, model), strict=True))
-    _, filtered = joints.walk.inward(_filter, (ArticulatedInertia.zero(), Force.zero()), bodies)
-    smoothed = [(H_k, l_k, *filtered_k) for H_k, l_k, filtered_k in zip(H, l, filtered, strict=True)]
-    return joints.collect(joints.walk.outward(_smooth, Motion.zero(), smoothed))
-
-
-def _solve_dense(M: jax.Array, b: jax.Array) -> jax.Array:
-    """Return M^-1 b by Cholesky; the batch is the last axis."""
-    factor = jax.lax.linalg.cholesky(jnp.moveaxis(M, -1, 0))
-    x = jax.scipy.linalg.cho_solve((factor, True), jnp.moveaxis(jnp.broadcast_to(b, M.shape[1:]), -1, 0)[..., None])
-    return jnp.moveaxis(x[..., 0], 0, -1)
+    _, filtered = joints.walk.inward(_filter, (ArticulatedInertia.zero(), Force.zero()), bodies, _solve_base)
+    stages = zip(joints.stages, H, l, filtered, strict=True)
+    smoothed = [x if stage.is_base else (H_k, l_k, *x) for stage, H_k, l_k, x in stages]
+    return joints.collect(joints.walk.outward(_smooth, Motion.zero(), smoothed, _move_base))
 
 
 def _mass_matrix_inverse(model: Model, q: Any) -> jax.Array:
-    if model.topology.mimic_names:
-        factor = jax.lax.linalg.cholesky(jnp.moveaxis(mass_matrix_kernel(model, q), -1, 0))
-        one = jnp.broadcast_to(jnp.eye(model.nv, dtype=factor.dtype), factor.shape)
-        return jnp.moveaxis(jax.scipy.linalg.cho_solve((factor, True), one), 0, -1)
+    """Return the inverse of the mass matrix, (nv, nv, batch): the accelerations by all unit torques at once."""
     joints = articulation(model.topology)
     links = joints.links(model, q)
     placed = placed_links(joints, links)
     M, H, l = link_inertias(joints, model, links, placed), joint_columns(links, placed), [m.l for m in placed]
     armature = _armature(joints, model)
-    _, gains = joints.walk.inward(_factor, ArticulatedInertia.zero(), list(zip(M, H, l, armature, strict=True)))
-    # All unit torques at once, as an axis after the batch: the rows of the inverse come out in one piece.
-    H, l, gains = jax.tree.map(lambda x: x if type(x) is float else x[..., None], (H, l, gains))
-    unit = joints.rows(jnp.eye(model.nv, dtype=q.dtype)[:, None])
-    _, e = joints.walk.inward(_whiten, Force.zero(), list(zip(H, l, gains, unit, strict=True)))
-    inverse = joints.collect(joints.walk.outward(_smooth, Motion.zero(), list(zip(H, l, gains, e, strict=True))))
-    return jnp.moveaxis(inverse, 1, -1)
+    base = lambda P, body: (ArticulatedInertia.zero(), (P.plus_rigid(body[0]), body[3]))
+    _, gains = joints.walk.inward(_factor, ArticulatedInertia.zero(), list(zip(M, H, l, armature, strict=True)), base)
+    # The torques are an axis before the batch.
+    H, l, gains = jax.tree.map(lambda x: x if type(x) is float else x[..., None, :], (H, l, gains))
+    unit = joints.rows(jnp.eye(model.nv, dtype=q.dtype)[..., None])
+    bodies = list(zip(H, l, gains, unit, strict=True))
+    _, e = joints.walk.inward(_whiten, Force.zero(), bodies, _solve_base_for_torques)
+    smoothed = [x if s.is_base else (*b[:3], x) for s, b, x in zip(joints.stages, bodies, e, strict=True)]
+    return joints.collect(joints.walk.outward(_smooth, Motion.zero(), smoothed, _move_base))
 
 
 _forward_dynamics_of_state = in_all_forms(_forward_dynamics, forward_dynamics_dense)
-_mass_matrix_inverse_of_state = batched(_mass_matrix_inverse, tile=tile_of_rows(width=lambda model: model.nv))
+_mass_matrix_inverse_of_state = batched(
+    _mass_matrix_inverse, tile=tile_of_rows(row=20_000, width=lambda model: model.nv)
+)
 _regular: WeakSet[Model] = WeakSet()
 
 
@@ -197,6 +235,9 @@ def _forward_dynamics_jitted(
     q, qd, tau = arguments.vectors(model, q=q, qd=qd, tau=tau)
     if not model.nv:
         return tau
+    if model.topology.mimic_names:
+        rest = tau - bias_force(model, q, qd, f_ext=f_ext, base_motion=base_motion, form=form)
+        return cho_solve((_factor_of_mass_matrix(model, q, form), True), rest)
     f_ext, base_motion = arguments.forces(model, f_ext), arguments.motion(model, base_motion)
     return _forward_dynamics_of_state(form)(model, q, qd, tau, f_ext, base_motion)
 
@@ -222,4 +263,10 @@ def _mass_matrix_inverse_jitted(model: Model, q: Any) -> jax.Array:
     (q,) = arguments.vectors(model, q=q)
     if not model.nv:
         return jnp.zeros((0, 0), q.dtype)
+    if model.topology.mimic_names:
+        return cho_solve((_factor_of_mass_matrix(model, q, "auto"), True), jnp.eye(model.nv, dtype=q.dtype))
     return _mass_matrix_inverse_of_state(model, q)
+
+
+def _factor_of_mass_matrix(model: Model, q: jax.Array, form: Form) -> jax.Array:
+    return jax.lax.linalg.cholesky(mass_matrix(model, q, form=form), symmetrize_input=False)

@@ -18,36 +18,59 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn._numerics import rows
+from jaxdyn._numerics import rows, sin_cos
+from jaxdyn.algorithms.hinges import hinge_axes, hinge_inertias, hinge_placements, matrix, placements
 from jaxdyn.joints import Continuous, Free, Joint, JointParameters, Revolute
 from jaxdyn.joints.contract import Coordinates, combine
 from jaxdyn.model import Model
 from jaxdyn.model.topology import Topology, joint_parameters
 from jaxdyn.recursion import Walk
-from jaxdyn.spatial import Force, Mat3, Motion, RigidInertia, Transform, Turn, Vec3, align_z
+from jaxdyn.spatial import Force, Motion, RigidInertia, Transform, Turn, Vec3
+from jaxdyn.spatial.components import Components, components
 
 Rows = tuple[Any, ...]
 """One row for each column of a stage's joints: velocities, torques."""
 
-JOINT_LEAVES = ("placement", "axis", "axis2", "pitch", "ratio", "offset", "joint_parameters")
+JOINT_LEAVES = ("axis", "axis2", "pitch", "ratio", "offset", "joint_parameters")
+
+
+@components
+class Hinge(Components):
+    """The pose of a link on a hinge: its placement, then a turn about e_z."""
+
+    placement: Any
+    cos: Any
+    sin: Any
+
+    @property
+    def R(self) -> Turn:
+        """The rotation, in factors."""
+        return Turn(self.placement.R, self.cos, self.sin)
+
+    @property
+    def p(self) -> Vec3:
+        """The position."""
+        return self.placement.p
 
 
 class Links(NamedTuple):
     """The links of one stage, each in its own axes about its own origin, which lies at its inboard joint."""
 
-    X: Transform
+    X: Transform | Hinge
     """Pose in the parent link's axes."""
     S: tuple[Motion, ...]
     """Columns of the joint; its velocity is the sum of qd_k S_k."""
-    Q: Mat3
-    """Rotation from link axes to the axes of the model's body frame."""
+    Q: jax.Array | None
+    """(links, 3, 3, batch) rotations from link axes to those of the model's body frame, if they differ."""
 
 
 class Stage:
     """The joints of one stage, by type and by column."""
 
-    def __init__(self, topology: Topology, bodies: np.ndarray, canonical: bool):
+    def __init__(self, topology: Topology, bodies: np.ndarray, canonical: bool, is_base: bool):
         self.bodies, self.flat = bodies, bodies.ravel()
+        self.is_base = is_base
+        """The stage is that of the floating bases."""
         self.groups = []
         for group in topology.groups:
             places = np.flatnonzero(np.isin(self.flat, group.bodies))
@@ -92,8 +115,9 @@ class Articulation:
     def __init__(self, topology: Topology, canonical: bool):
         joints, parents = topology.joints, topology.parents
         self.topology = topology
-        self.walk = Walk(parents, tuple(i for i, joint in enumerate(joints) if parents[i] < 0 and type(joint) is Free))
-        self.stages = [Stage(topology, bodies, canonical) for bodies in self.walk.stages]
+        bases = tuple(i for i, joint in enumerate(joints) if parents[i] < 0 and type(joint) is Free)
+        self.walk = Walk(parents, bases)
+        self.stages = [Stage(topology, b, canonical, bool(bases) and k == 0) for k, b in enumerate(self.walk.stages)]
         qd = np.concatenate([np.zeros(0, np.int32), *(stage.qd.ravel() for stage in self.stages)])
         body = np.concatenate([np.zeros(0, np.int32), *(np.tile(stage.flat, stage.width) for stage in self.stages)])
         mimic = np.array(topology.followed, np.int32)[body] >= 0
@@ -152,30 +176,37 @@ class Articulation:
     def links(self, model: Model, q: jax.Array) -> list[Links]:
         """Return the links of every stage at q (nq, batch)."""
         leaves = _leaves(model)
-        return [(self._revolute_links if stage.revolute else _links)(stage, leaves, q) for stage in self.stages]
+        return [self._hinged(s, model, q) if s.revolute else _links(s, model, leaves, q) for s in self.stages]
 
-    def _revolute_links(self, stage: Stage, leaves: dict[str, jax.Array], q: jax.Array) -> Links:
-        """Return links that turn about their own e_z: the axes of each are turned by Q."""
+    def _hinged(self, stage: Stage, model: Model, q: jax.Array) -> Links:
+        """Return links that turn about their own e_z."""
         parents = np.array(self.topology.parents, np.int32)[stage.flat]
-        Q = align_z(Vec3.from_array(leaves["axis"]).normalized())
-        turned = np.isin(parents, stage.flat)[:, None]
-        Q_p = jax.tree.map(lambda x, one: jnp.where(turned, x[parents], jnp.asarray(one, x.dtype)), Q, Mat3.identity())
-        Q = jax.tree.map(lambda x: rows(x, stage.flat), Q)
-        X = Transform.from_pose(rows(leaves["placement"], stage.flat))
-        angle = rows(q, np.array(self.topology.q_start, np.int32)[stage.flat])
-        turn = Turn(Q_p.T @ X.R @ Q, jnp.cos(angle), jnp.sin(angle))
+        Q = hinge_axes(model.axis)
+        turned = np.isin(parents, stage.flat)[:, None, None, None]
+        Q_p = jnp.where(turned, Q[parents], jnp.asarray(np.eye(3)[None, :, :, None], Q.dtype))
+        Q = rows(Q, stage.flat)
+        placement = hinge_placements(rows(model.placement, stage.flat), Q_p, Q)
+        sine, cosine = sin_cos(rows(q, np.array(self.topology.q_start, np.int32)[stage.flat]))
         e_z = Motion(Vec3(0.0, 0.0, 1.0), Vec3.zero())
-        return stage.shaped(Links(Transform(turn, Q_p.T @ X.p), (e_z,), Q))  # type: ignore[arg-type]
+        return Links(stage.shaped(Hinge(placement, cosine, sine)), (e_z,), Q)
 
     def inertias(self, model: Model, links: Sequence[Links]) -> list[RigidInertia]:
         """Return the links' inertias in link axes."""
-        stages = self.walk.take(RigidInertia.from_parameters(jnp.moveaxis(model.inertia, -1, 1)))
-        return [M.rotate(link.Q.T) for M, link in zip(stages, links, strict=True)]
+        stages = []
+        for stage, link in zip(self.stages, links, strict=True):
+            parameters = rows(model.inertia, stage.flat)
+            by_body = jnp.moveaxis(parameters, -1, 1)
+            M = RigidInertia.from_parameters(by_body) if link.Q is None else hinge_inertias(parameters, link.Q)
+            stages.append(stage.shaped(M))
+        return stages
 
     def forces(self, f_ext: jax.Array, links: Sequence[Links]) -> list[Force]:
         """Return forces on the bodies, (nbodies, 6, batch) in body axes, in link axes."""
-        stages = self.walk.take(Force.from_array(jnp.moveaxis(f_ext, -1, 1)))
-        return [f.rotate(link.Q.T) for f, link in zip(stages, links, strict=True)]
+        stages = []
+        for stage, link in zip(self.stages, links, strict=True):
+            f = Force.from_array(jnp.moveaxis(rows(f_ext, stage.flat), -1, 1))
+            stages.append(stage.shaped(f if link.Q is None else f.rotate(matrix(link.Q).T)))
+        return stages
 
     def subspace_rates(self, model: Model, q: jax.Array, qd: jax.Array) -> list[tuple[Motion, ...]]:
         """Return the rates of the joints' columns, in body components, at the velocity qd (nv, batch)."""
@@ -209,13 +240,13 @@ def _leaves(model: Model) -> dict[str, jax.Array]:
     return {name: jnp.moveaxis(getattr(model, name), -1, 1) for name in JOINT_LEAVES}
 
 
-def _links(stage: Stage, leaves: dict[str, jax.Array], q: jax.Array) -> Links:
+def _links(stage: Stage, model: Model, leaves: dict[str, jax.Array], q: jax.Array) -> Links:
     """Return links in body axes, for joints of any type."""
 
     def of_type(joint: Joint, parameters: JointParameters, x: Coordinates, group: Any) -> Links:
         S = joint.subspace(parameters, x)
-        X = Transform.from_pose(rows(leaves["placement"], group.bodies)) @ joint.transform(parameters, x)
-        return Links(X, S + (Motion.zero(),) * (stage.width - len(S)), Mat3.identity())
+        X = placements(rows(model.placement, group.bodies)) @ joint.transform(parameters, x)
+        return Links(X, S + (Motion.zero(),) * (stage.width - len(S)), None)
 
     return stage.by_type(of_type, leaves, q)
 
@@ -243,17 +274,20 @@ def joint_motions(links: Sequence[Links], rows: Sequence[Rows]) -> list[Motion]:
     return [combine(link.S, x) for link, x in zip(links, rows, strict=True)]
 
 
-def tile_of_rows(per_body: int = 60, width: Callable[[Model], int] = lambda model: 1) -> Callable[..., int]:
+def tile_of_rows(
+    per_body: int = 45, row: int = 4096, width: Callable[[Model], int] = lambda model: 1
+) -> Callable[..., int]:
     """Return a rule for `batched`: the batch with which a kernel's rows and temporaries fit a CPU's caches.
 
-    A row (lanes x batch, times `width`) should fill about a sixth of the first-level cache (8 kB), and the
-    `per_body` rows of all bodies together a second-level one (4 MB).
+    Longer rows (lanes x batch, times `width`) share the cost of starting an operation among more states;
+    those of 4 kB still leave room for a dozen in a first-level cache. The `per_body` rows of all bodies
+    should stay within 20 MB.
     """
 
     def tile(model: Model, q: jax.Array, *_: Any) -> int:
         bodies = articulation(model.topology).walk.stages[-1]
         lanes, itemsize = bodies.shape[1] if bodies.ndim > 1 else 1, q.dtype.itemsize * width(model)
-        most = min(8192 // (lanes * itemsize), 4_000_000 // (model.nbodies * per_body * itemsize))
+        most = min(row // (lanes * itemsize), 20_000_000 // (model.nbodies * per_body * itemsize))
         return max(32 // width(model), 8, most)
 
     return tile

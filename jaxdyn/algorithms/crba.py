@@ -54,25 +54,27 @@ def _total(x: jax.Array) -> jax.Array:
     return x.reshape((-1, x.shape[-1])).sum(0)
 
 
-def mass_matrix_kernel(model: Model, q: jax.Array) -> jax.Array:
-    """Return the mass matrix, (nv, nv, batch)."""
+def _columns(model: Model, q: jax.Array) -> jax.Array:
+    """Return motions and forces of the columns, (2, 6, columns, batch)."""
+    H, F, _ = composite_columns(articulation(model.topology), model, q, root_axes=True)
+    return jnp.stack([jnp.stack(jax.tree.leaves(x)) for x in (H, F)])
+
+
+def _matrix(columns: jax.Array, model: Model, q: jax.Array) -> jax.Array:
+    """Return the mass matrix of one state: M_ij = H_j F_i for j inboard of i (000 (33); 004 (10)).
+
+    It is written once, with the batch as first axis: turning over (nv, nv, batch) takes longer than all the rest.
+    """
     joints = articulation(model.topology)
-    H, F, _ = composite_columns(joints, model, q, root_axes=True)
-    # M_ij = H_j F_i for j inboard of i. The batch goes first here: (nv, nv, batch) would be turned over later.
+    H, F = columns
     inboard = joints.inboard[joints.column_body]
-    rows, columns = [_batch_first(x) for x in jax.tree.leaves(F)], [_batch_first(x) for x in jax.tree.leaves(H)]
-    lower = sum(f[:, :, None] * h[:, None, :] for f, h in zip(rows, columns, strict=True))
-    upper = sum(h[:, :, None] * f[:, None, :] for f, h in zip(rows, columns, strict=True))
-    M = jnp.where(inboard[None], lower, jnp.where(inboard.T[None], upper, 0))
-    M = joints.fold(joints.fold(M, 1), 2)
-    return jnp.moveaxis(M + jnp.eye(model.nv, dtype=M.dtype)[None] * _batch_first(model.armature)[:, None, :], 0, -1)
+    lower = sum(f[:, None] * h[None] for f, h in zip(F, H, strict=True))
+    upper = sum(h[:, None] * f[None] for f, h in zip(F, H, strict=True))
+    M = jnp.where(inboard, lower, jnp.where(inboard.T, upper, 0))
+    return joints.fold(joints.fold(M, 0), 1) + jnp.diag(model.armature.astype(M.dtype))
 
 
-def _batch_first(x: jax.Array) -> jax.Array:
-    return jnp.moveaxis(x, -1, 0)
-
-
-_mass_matrix_of_state = in_all_forms(mass_matrix_kernel, mass_matrix_dense)
+_mass_matrix_of_state = in_all_forms(_columns, mass_matrix_dense, last=_matrix)
 
 
 @partial(jax.jit, static_argnames="form")

@@ -9,7 +9,7 @@ H phi M phi* H*, and a Cholesky factor. The cost grows with the cube of the size
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -208,12 +208,14 @@ LARGEST = 48
 Form = Literal["auto", "sweep", "dense"]
 
 
-def in_all_forms(kernel: Callable[..., Any], dense: Callable[..., Any]) -> Callable[[str], Callable[..., Any]]:
+def in_all_forms(
+    kernel: Callable[..., Any], dense: Callable[..., Any], last: Callable[..., Any] | None = None
+) -> Callable[[str], Callable[..., Any]]:
     """Return the choice between two forms of one function: sweeps over batches, and matrices for one state."""
-    tile = tile_of_rows()
+    sweep = partial(batched, kernel, tile=tile_of_rows(), last=last)
     forms = {
-        "auto": batched(kernel, tile=tile, single=dense, single_if=lambda model, *_: model.nv <= LARGEST),
-        "sweep": batched(kernel, tile=tile),
+        "auto": sweep(single=dense, single_if=lambda model, *_: model.nv <= LARGEST),
+        "sweep": sweep(),
         "dense": dense,
     }
 

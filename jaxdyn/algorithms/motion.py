@@ -19,6 +19,7 @@ import numpy as np
 
 from jaxdyn.algorithms.articulation import Articulation, Links, joint_motions
 from jaxdyn.model import Model
+from jaxdyn.recursion import unpacked
 from jaxdyn.spatial import Force, Mat3, Motion, RigidInertia, Vec3
 
 
@@ -122,7 +123,7 @@ def _sum(columns: tuple[Motion, ...], x: Any) -> Motion:
 
 def placed_links(joints: Articulation, links: list[Links], *, root_axes: bool = True) -> list[Placed]:
     """Return all links at rest."""
-    first = jax.tree.map(lambda x: x[(0,) * (x.ndim - 1)], links[0].X.p)
+    first = jax.tree.map(lambda x: x[(0,) * (x.ndim - 1)], unpacked(links[0].X).p)
     is_root = np.array(joints.topology.parents) < 0
     origin = [
         jax.tree.map(lambda x: jnp.where(is_root[s.bodies][..., None], x, 0), s.everywhere(first))

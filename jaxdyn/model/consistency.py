@@ -25,11 +25,14 @@ def inertia_problems(mass: float, inertia: np.ndarray) -> Iterator[str]:
     """Yield what is wrong with a mass and a rotational inertia (3, 3) about the centre of mass.
 
     A real body's inertia is positive definite and its principal moments obey the triangle inequality
-    I1 + I2 >= I3. Without mass and inertia there is no body, and nothing to say.
+    I1 + I2 >= I3. Without mass and inertia there is no body, and nothing to say; without mass and with one
+    principal moment alone it is the spin of a rotor, whose rest was measured with the link that holds it.
     """
     if mass == 0 and not np.any(inertia):
         return
     moments = _eigenvalues(inertia)
+    if mass == 0 and np.all(np.abs(moments[:2]) <= 1e-12 * moments[2]):
+        return
     numbers = f"principal moments {', '.join(f'{m:.4g}' for m in moments)} kg m^2, mass {mass:.4g} kg"
     if mass == 0:
         yield f"has rotational inertia but no mass ({numbers})"
@@ -56,7 +59,7 @@ def massless_joints(topology: Topology, numbers: Mapping[str, Any]) -> list[tupl
         turned = _least_inertias(topology, numbers, 0.7)
         singular = [was and ratio <= 1e-14 for was, (_, ratio) in zip(singular, turned, strict=True)]
     for i, leader in enumerate(topology.followed):
-        if leader >= 0 and not singular[i]:
+        if leader >= 0 and not singular[i] and numbers["ratio"][i] != 0:
             singular[leader] = False  # it moves what its followers move
     return [
         (i, f"joint {topology.joint_names[i]!r} moves no inertia: forward dynamics needs armature on it, or lock it")

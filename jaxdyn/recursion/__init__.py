@@ -3,5 +3,7 @@
 from jaxdyn.recursion.batching import batched as batched
 from jaxdyn.recursion.limbs import branches as branches
 from jaxdyn.recursion.limbs import equal_limbs as equal_limbs
+from jaxdyn.recursion.sweeps import Packed as Packed
 from jaxdyn.recursion.sweeps import Walk as Walk
 from jaxdyn.recursion.sweeps import outward as outward
+from jaxdyn.recursion.sweeps import unpacked as unpacked

@@ -26,6 +26,7 @@ def batched(
     tile: Callable[..., int],
     single: Kernel | None = None,
     single_if: Callable[..., bool] = lambda *args: True,
+    last: Kernel | None = None,
 ) -> Kernel:
     """Make a kernel on batches a function of one state.
 
@@ -36,6 +37,9 @@ def batched(
             into tiles of about that size, on CPUs only.
         single: another form of the same function, for one state, without the batch axis; takes the
             kernel's place where there is no batch and `single_if` of the arguments is true.
+        last: what remains to be done for one state, a function of the kernel's result (without the batch
+            axis) and of the arguments. It runs after the tiles, with the batch as the first axis: of use
+            where a large result, such as a matrix, is made of a small one.
 
     Returns:
         A function of the same arguments without the batch axis, for use under `jit`, `vmap`, `grad`, ...
@@ -43,7 +47,8 @@ def batched(
     """
 
     def one(*args: Any) -> Any:
-        return jax.tree.map(lambda x: x[..., 0], kernel(*jax.tree.map(lambda x: jnp.asarray(x)[..., None], args)))
+        out = jax.tree.map(lambda x: x[..., 0], kernel(*jax.tree.map(lambda x: jnp.asarray(x)[..., None], args)))
+        return out if last is None else last(out, *args)
 
     @custom_vmap
     def many(*args: Any) -> Any:
@@ -75,7 +80,9 @@ def batched(
     @primal.def_vmap
     def rule(size: int, is_batched: Any, *args: Any) -> Any:
         most = tile(*args) if jax.default_backend() == "cpu" else size
-        out = _in_tiles(many, size, most, is_batched, args)
+        out = _in_tiles(many, size, most, is_batched, args, least=1 if last is None else 2)
+        if last is not None:
+            out = jax.vmap(last, in_axes=(0, *jax.tree.map(lambda b: 0 if b else None, is_batched)))(out, *args)
         return out, jax.tree.map(lambda _: True, out)
 
     @jax.custom_jvp
@@ -100,8 +107,11 @@ def batched(
     return wraps(kernel)(function)
 
 
-def _in_tiles(kernel: Kernel, size: int, most: int, is_batched: Any, args: Any) -> Any:
-    """Run a kernel on a batch, the first axis of each batched leaf, in equal tiles of about `most` at most."""
+def _in_tiles(kernel: Kernel, size: int, most: int, is_batched: Any, args: Any, least: int) -> Any:
+    """Run a kernel on a batch, the first axis of each batched leaf, in equal tiles of about `most` at most.
+
+    With at least two tiles their loop keeps XLA from fusing what comes after into the kernel.
+    """
     flags, (leaves, form) = jax.tree.leaves(is_batched), jax.tree.flatten(args)
     fixed = [jnp.asarray(x)[..., None] for x, b in zip(leaves, flags, strict=True) if not b]
 
@@ -112,7 +122,7 @@ def _in_tiles(kernel: Kernel, size: int, most: int, is_batched: Any, args: Any) 
         return jax.tree.map(lambda x: jnp.moveaxis(jnp.broadcast_to(x, (*x.shape[:-1], width)), -1, 0), out)
 
     moving = [x for x, b in zip(leaves, flags, strict=True) if b]
-    tiles = -(-size // most)
+    tiles = max(-(-size // most), min(least, size))
     if tiles <= 1:
         return run(moving)
     width = -(-size // tiles)

@@ -41,8 +41,8 @@ class Branches:
     """(nbodies,) further limbs begin at this body: leave what it hands on in slot `end`."""
     end: np.ndarray
     """(nbodies,) slot of the body, where it waits."""
-    leaf: np.ndarray
-    """(nbodies,) nothing hangs on the body."""
+    opens: np.ndarray
+    """(nbodies,) going inward, the body is the first to leave something in slot `begin`."""
     slots: int
     """Number of slots; the first are the starts. A slot is used again when nothing waits in it any more."""
 
@@ -74,4 +74,5 @@ def branches(parents: tuple[int, ...], starts: int) -> Branches:
                 free, slots = [slots], slots + 1
             slot[body] = end[body] = free.pop()
     waits = np.isin(np.arange(n), list(last_use))
-    return Branches(jumps, begin, waits, end, ~np.isin(np.arange(n), parents), slots)
+    first = {parent: body for body, parent in enumerate(parents) if jumps[body]}
+    return Branches(jumps, begin, waits, end, np.isin(np.arange(n), list(first.values())), slots)

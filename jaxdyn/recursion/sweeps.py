@@ -8,6 +8,7 @@ that is a plain number is the same for all bodies, and is a plain number inside 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -19,6 +20,27 @@ from jaxdyn.recursion.limbs import branches, equal_limbs
 
 Body = TypeVar("Body")
 Step = Callable[[Any, Any], tuple[Any, Any]]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Packed:
+    """Many components in one array, such as the numbers of a model: one leaf, for which XLA compiles one kernel."""
+
+    array: jax.Array
+    """(..., components, batch)."""
+    form: Any = field(metadata={"static": True})
+    """Structure of the pytree of the components."""
+
+    def unpack(self) -> Any:
+        """Return the pytree."""
+        return jax.tree.unflatten(self.form, [self.array[..., i, :] for i in range(self.array.shape[-2])])
+
+
+def unpacked(tree: Any) -> Any:
+    """Return a pytree with components in place of packed ones."""
+    is_packed = lambda x: isinstance(x, Packed)
+    return jax.tree.map(lambda x: x.unpack() if is_packed(x) else x, tree, is_leaf=is_packed)
 
 
 class Walk:
@@ -105,13 +127,16 @@ class Walk:
         tables = (way.jumps, way.begin, way.waits, way.end)
         return jax.lax.scan(visit, (before, slots), (arrays, *tables))[1]
 
-    def inward(self, step: Step, zero: Any, bodies: Sequence[Any]) -> tuple[Any, list[Any]]:
+    def inward(
+        self, step: Step, zero: Any, bodies: Sequence[Any], base_step: Step | None = None
+    ) -> tuple[Any, list[Any]]:
         """Visit every body after its children.
 
         Args:
             step: (sum of what the children hand on, the body's data) -> (what the body hands on, its result).
             zero: what a body without children gets.
             bodies: the bodies' data in stages.
+            base_step: the step for bases, if theirs is another.
 
         Returns:
             The sum of what the root bodies hand to the world, and the bodies' results in stages.
@@ -125,8 +150,8 @@ class Walk:
             results.append(result)
         total = jax.tree.map(lambda a: a[0], arrived)
         if self._starts > 1:
-            end, result = step(jax.tree.map(lambda a: a[1:], arrived), bodies[0])
-            total = jax.tree.map(lambda t, e: t + e.sum(0), total, end)
+            end, result = (base_step or step)(jax.tree.map(lambda a: a[1:], arrived), bodies[0])
+            total = jax.tree.map(lambda t, e: t + jnp.broadcast_to(e, (self._starts - 1, *t.shape)).sum(0), total, end)
             results.insert(0, result)
         return total, results
 
@@ -146,19 +171,15 @@ class Walk:
         cross, arrays = _on_arrays(step, bodies)
 
         def visit(carry: Any, body: Any) -> Any:
-            (after, slots), (data, jumps, begin, waits, end, leaf) = carry, body
-            fetched = lambda: (
-                jax.tree.map(lambda x, s: x + s[end], after, slots),
-                jax.tree.map(lambda s: s.at[end].set(0), slots),
-            )
-            nothing = lambda: (jax.tree.map(jnp.zeros_like, after), slots)
-            outboard, slots = jax.lax.switch(leaf + 2 * waits, [lambda: (after, slots), nothing, fetched])
-            here, result = cross(outboard, data)
-            left = lambda: jax.tree.map(lambda s, x: s.at[begin].add(x), slots, here)
-            return (here, jax.lax.cond(jumps, left, lambda: slots)), result
+            (after, slots), (data, jumps, begin, waits, end, opens) = carry, body
+            fetched = lambda: jax.tree.map(lambda x, s: x + s[end], after, slots)
+            here, result = cross(jax.lax.cond(waits, fetched, lambda: after), data)
+            added = lambda s, x: s.at[begin].set(x + jnp.where(opens, 0, s[begin]))
+            left = lambda: (jax.tree.map(jnp.zeros_like, here), jax.tree.map(added, slots, here))
+            return jax.lax.cond(jumps, left, lambda: (here, slots)), result
 
         slots = jax.tree.map(lambda z: _zeros(z[None], way.slots), zero)
-        tables = (way.jumps, way.begin, way.waits.astype(np.int32), way.end, way.leaf.astype(np.int32))
+        tables = (way.jumps, way.begin, way.waits, way.end, way.opens)
         (_, slots), result = jax.lax.scan(visit, (zero, slots), (arrays, *tables), reverse=True)
         return jax.tree.map(lambda s: s[: self._starts], slots), result
 
@@ -170,7 +191,7 @@ class Walk:
         """
         shapes, spread = [], {}
         for table, data in zip(self.stages, bodies, strict=True):
-            for x in _arrays(data):
+            for x in _arrays(unpacked(data)):
                 shapes.append(x.shape[table.ndim :])
                 spread[str(getattr(jax.typeof(x), "manual_axis_type", None)), x.dtype] = x
         values = _arrays(world)
@@ -224,7 +245,7 @@ def _on_arrays(step: Step, bodies: Any) -> tuple[Step, list[jax.Array]]:
     def cross(carry: Any, arrays: list[jax.Array]) -> Any:
         rest = iter(arrays)
         data = jax.tree.unflatten(form, [x if _is_plain(x) else next(rest) for x in leaves])
-        end, result = step(carry, data)
+        end, result = step(carry, unpacked(data))
         return jax.tree.map(
             lambda new, old: jnp.broadcast_to(jnp.asarray(new, old.dtype), old.shape), end, carry
         ), result

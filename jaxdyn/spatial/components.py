@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Components:
-    """Componentwise `+`, `-`, unary `-` and multiplication by a scalar from the left."""
+    """Componentwise `+`, `-`, unary `-`, multiplication by a scalar from the left, division by one."""
 
     component_names: ClassVar[tuple[str, ...]]
 
@@ -45,6 +45,9 @@ class Components:
 
     def __rmul__(self, scalar: Scalar) -> Self:
         return type(self)(*(times(scalar, a) for a in self))
+
+    def __truediv__(self, scalar: Scalar) -> Self:
+        return type(self)(*(a / scalar if isinstance(a, Components) else over(a, scalar) for a in self))
 
 
 def is_known(x: Any, number: float) -> bool:
@@ -67,6 +70,11 @@ def plus(a: Scalar, b: Scalar) -> Scalar:
 def minus(a: Scalar, b: Scalar) -> Scalar:
     """Return a - b; known zeros cost nothing."""
     return negative(b) if is_known(a, 0.0) else a if is_known(b, 0.0) else a - b
+
+
+def over(a: Scalar, b: Scalar) -> Scalar:
+    """Return a / b; the known zero costs nothing."""
+    return 0.0 if is_known(a, 0.0) else a / b
 
 
 def negative(a: Scalar) -> Scalar:

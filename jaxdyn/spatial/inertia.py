@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import jax.numpy as jnp
+
 from jaxdyn._numerics import Scalar
 from jaxdyn.spatial.components import Components, components, stack
 from jaxdyn.spatial.linear import Mat3, Sym3, Vec3, cross_rows, outer, skew, symmetric_outer
@@ -93,15 +95,20 @@ class ArticulatedInertia(Components):
         """Return the force P V."""
         return Force(self.A @ V.ang + self.B @ V.lin, self.B.T @ V.ang + self.C @ V.lin)
 
+    def to_array(self) -> Any:
+        """Return the matrix, an array (6, 6, ...)."""
+        top = [[*a, *b] for a, b in zip(self.A.full, self.B, strict=True)]
+        bottom = [[*b, *c] for b, c in zip(self.B.T, self.C.full, strict=True)]
+        return jnp.stack([jnp.stack(jnp.broadcast_arrays(*row)) for row in top + bottom])
+
     def plus_rigid(self, M: RigidInertia) -> ArticulatedInertia:
         """Return P + M."""
         return self + ArticulatedInertia.from_rigid(M)
 
-    def downdate(self, U: Force, s: Scalar) -> ArticulatedInertia:
-        """Return P - s U U*."""
-        a, l = s * U.ang, s * U.lin
+    def downdate(self, G: Force) -> ArticulatedInertia:
+        """Return P - G G*."""
         return ArticulatedInertia(
-            self.A - symmetric_outer(a, U.ang), self.B - outer(a, U.lin), self.C - symmetric_outer(l, U.lin)
+            self.A - symmetric_outer(G.ang, G.ang), self.B - outer(G.ang, G.lin), self.C - symmetric_outer(G.lin, G.lin)
         )
 
     def rotate(self, R: Mat3) -> ArticulatedInertia:

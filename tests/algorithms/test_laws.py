@@ -26,126 +26,137 @@ MODELS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=MODELS, ids=list(MODELS))
+STATES = 4
+STEP = 0.01
+WEIGHTS = np.array([1 / 280, -4 / 105, 1 / 5, -4 / 5, 0, 4 / 5, -1 / 5, 4 / 105, -1 / 280]) / STEP
+"""Of the rate of a smooth function at the middle of nine points, to the eighth order."""
+
+
+class Case:
+    """A model in motion, and everything that is compared, at all points by one program."""
+
+    def __init__(self, model):
+        rng = np.random.default_rng(1)
+        self.model, n = model, model.nv
+        q = jax.vmap(jaxdyn.random_configuration, in_axes=(None, 0))(model, jax.random.split(jax.random.key(5), STATES))
+        qd, qdd, tau = rng.normal(size=(3, STATES, n))
+        f, base = rng.normal(size=(STATES, model.nbodies, 6)), tuple(rng.normal(size=(2, STATES, 6)))
+        time = STEP * np.arange(-4, 5)
+        along = jax.jit(jax.vmap(lambda q, v: jax.vmap(lambda t: jaxdyn.integrate(model, q, t * v))(time)))
+        path = along(q, qd), qd[:, None] + time[:, None] * qdd[:, None]
+        frame, point = model.body_names[-1], jnp.array([0.1, 0.2, 0.3])
+        slack = model.replace(stiffness=0 * model.stiffness)
+
+        def all_of(q, qd, qdd, tau, f, base):
+            extra = {"f_ext": f, "base_motion": base}
+            return {
+                "id": jaxdyn.inverse_dynamics(model, q, qd, qdd, **extra),
+                "fd": jaxdyn.forward_dynamics(model, q, qd, tau, **extra),
+                "M": jaxdyn.mass_matrix(model, q),
+                "M inverse": jaxdyn.mass_matrix_inverse(model, q),
+                "C": jaxdyn.coriolis_matrix(model, q, qd),
+                "C tau": jaxdyn.coriolis_product(model, q, qd, tau),
+                "bias": jaxdyn.bias_force(model, q, qd),
+                "gravity": jaxdyn.gravity_force(model, q),
+                "spring": jaxdyn.passive_force(model, q, jnp.zeros(model.nv)),
+                "T": jaxdyn.kinetic_energy(model, q, qd),
+                "U": jaxdyn.potential_energy(model, q),
+                "U slack": jaxdyn.potential_energy(slack, q),
+                "power": jaxdyn.power(model, q, qd, jaxdyn.inverse_dynamics(model, q, qd, qdd, f_ext=f), f_ext=f),
+                "pose": jaxdyn.frame_pose(model, q, frame, point).position,
+                "J": jaxdyn.jacobian(model, q, frame, point),
+                "V": jaxdyn.frame_velocity(model, q, qd, frame, point),
+                "A": jaxdyn.frame_acceleration(model, q, qd, qdd, frame, point),
+                "J bias": jaxdyn.jacobian_bias(model, q, qd, frame, point),
+                "v body": jaxdyn.body_velocities(model, q, qd),
+                "a body": jaxdyn.body_accelerations(model, q, qd, qdd),
+                "v world": jaxdyn.body_velocities(model, q, qd, axes="world"),
+                "a world": jaxdyn.body_accelerations(model, q, qd, qdd, axes="world"),
+                "h": jaxdyn.centroidal_momentum(model, q, qd),
+                "A_G": jaxdyn.centroidal_momentum_matrix(model, q),
+                "h bias": jaxdyn.centroidal_momentum_bias(model, q, qd),
+                "com": jaxdyn.center_of_mass(model, q),
+                "J com": jaxdyn.center_of_mass_jacobian(model, q),
+            }
+
+        over_time = jax.vmap(all_of, in_axes=(0, 0, None, None, None, None))
+        values = jax.jit(jax.vmap(over_time))(*path, qdd, tau, f, base)
+        self.rate = {name: np.einsum("t,bt...->b...", WEIGHTS, x) for name, x in values.items()}
+        self.values = {name: np.asarray(x)[:, 4] for name, x in values.items()}
+        self.q, self.qd, self.qdd, self.tau = q, qd, qdd, tau
+        self.extra = {"f_ext": f[0], "base_motion": (base[0][0], base[1][0])}
+
+    def __getitem__(self, name):
+        return self.values[name]
+
+
+@pytest.fixture(scope="module", params=["mixed forest", pytest.param("branched, revolute", marks=pytest.mark.long)])
 def case(request):
-    """A model, a batch of states, and everything that is compared, computed by one program."""
-    model = MODELS[request.param]()
-    keys = jax.random.split(jax.random.key(5), 3)
-    q = jax.vmap(jaxdyn.random_configuration, in_axes=(None, 0))(model, keys)
-    qd, qdd, tau = np.random.default_rng(1).normal(size=(3, 3, model.nv))
-    f = np.random.default_rng(2).normal(size=(3, model.nbodies, 6))
-    base = tuple(np.random.default_rng(3).normal(size=(2, 3, 6)))
-    frame, point = model.body_names[-1], jnp.array([0.1, 0.2, 0.3])
-    slack = model.replace(stiffness=0 * model.stiffness)
+    return Case(MODELS[request.param]())
 
-    def all_of(model, q, qd, qdd, tau, f, base):
-        extra = {"f_ext": f, "base_motion": base}
-        along = lambda t: jaxdyn.integrate(model, q, t * qd)
-        rate = lambda g: jax.jvp(g, (0.0,), (1.0,))[1]
-        tangent = lambda g: jax.grad(lambda e: g(jaxdyn.integrate(model, q, e)))(jnp.zeros(model.nv))
-        return {
-            "id": jaxdyn.inverse_dynamics(model, q, qd, qdd, **extra),
-            "fd": jaxdyn.forward_dynamics(model, q, qd, tau, **extra),
-            "M": jaxdyn.mass_matrix(model, q),
-            "M inverse": jaxdyn.mass_matrix_inverse(model, q),
-            "M rate": rate(lambda t: jaxdyn.mass_matrix(model, along(t))),
-            "C": jaxdyn.coriolis_matrix(model, q, qd),
-            "C tau": jaxdyn.coriolis_product(model, q, qd, tau),
-            "bias": jaxdyn.bias_force(model, q, qd),
-            "gravity": jaxdyn.gravity_force(model, q),
-            "dV": tangent(lambda q: jaxdyn.potential_energy(slack, q)),
-            "T": jaxdyn.kinetic_energy(model, q, qd),
-            "spring": jaxdyn.passive_force(model, q, jnp.zeros(model.nv)),
-            "dV spring": tangent(lambda q: jaxdyn.potential_energy(model, q) - jaxdyn.potential_energy(slack, q)),
-            "power": jaxdyn.power(model, q, qd, jaxdyn.inverse_dynamics(model, q, qd, qdd, f_ext=f), f_ext=f),
-            "dE": rate(
-                lambda t: (
-                    jaxdyn.kinetic_energy(slack, along(t), qd + t * qdd) + jaxdyn.potential_energy(slack, along(t))
-                )
-            ),
-            "J": jaxdyn.jacobian(model, q, frame, point),
-            "V": jaxdyn.frame_velocity(model, q, qd, frame, point),
-            "dp": rate(lambda t: jaxdyn.frame_pose(model, along(t), frame, point).position),
-            "A": jaxdyn.frame_acceleration(model, q, qd, qdd, frame, point),
-            "dV frame": rate(lambda t: jaxdyn.frame_velocity(model, along(t), qd + t * qdd, frame, point)),
-            "J bias": jaxdyn.jacobian_bias(model, q, qd, frame, point),
-            "a body": jaxdyn.body_accelerations(model, q, qd, qdd),
-            "dv body": rate(lambda t: jaxdyn.body_velocities(model, along(t), qd + t * qdd)),
-            "a world": jaxdyn.body_accelerations(model, q, qd, qdd, axes="world"),
-            "dv world": rate(lambda t: jaxdyn.body_velocities(model, along(t), qd + t * qdd, axes="world")),
-            "h": jaxdyn.centroidal_momentum(model, q, qd),
-            "A_G": jaxdyn.centroidal_momentum_matrix(model, q),
-            "h bias": jaxdyn.centroidal_momentum_bias(model, q, qd),
-            "dh": rate(lambda t: jaxdyn.centroidal_momentum(model, along(t), qd)),
-            "com rate": rate(lambda t: jaxdyn.center_of_mass(model, along(t))),
-            "J com": jaxdyn.center_of_mass_jacobian(model, q),
-        }
 
-    values = jax.jit(jax.vmap(all_of, in_axes=(None, 0, 0, 0, 0, 0, 0)))(model, q, qd, qdd, tau, f, base)
-    return model, (q, qd, qdd, tau, f, base), jax.tree.map(np.asarray, values)
+def times(matrices, vectors):
+    return np.einsum("bij,bj->bi", matrices, vectors)
+
+
+def along(forces, velocities):
+    return np.einsum("bi,bi->b", forces, velocities)
 
 
 def test_the_fast_form_equals_its_plain_twin(case):
-    model, (q, qd, qdd, tau, f, base), values = case
-    extra = {"f_ext": f[0], "base_motion": (base[0][0], base[1][0])}
-    assert relative(values["id"][0], jaxdyn.plain.inverse_dynamics(model, q[0], qd[0], qdd[0], **extra)) < 1e-12
-    assert relative(values["fd"][0], jaxdyn.plain.forward_dynamics(model, q[0], qd[0], tau[0], **extra)) < 1e-11
-    assert relative(values["M"][0], jaxdyn.plain.mass_matrix(model, q[0])) < 1e-12
+    model, q, qd, plain = case.model, case.q[0], case.qd[0], jaxdyn.plain
+    assert relative(case["id"][0], plain.inverse_dynamics(model, q, qd, case.qdd[0], **case.extra)) < 1e-12
+    assert relative(case["fd"][0], plain.forward_dynamics(model, q, qd, case.tau[0], **case.extra)) < 1e-11
+    assert relative(case["M"][0], plain.mass_matrix(model, q)) < 1e-12
 
 
 def test_one_state_by_matrices_equals_batches_by_sweeps(case):
-    model, (q, qd, qdd, tau, f, base), values = case
-    extra = {"f_ext": f[0], "base_motion": (base[0][0], base[1][0]), "form": "dense"}
-    assert relative(jaxdyn.inverse_dynamics(model, q[0], qd[0], qdd[0], **extra), values["id"][0]) < 1e-12
-    assert relative(jaxdyn.forward_dynamics(model, q[0], qd[0], tau[0], **extra), values["fd"][0]) < 1e-11
-    assert relative(jaxdyn.mass_matrix(model, q[0], form="dense"), values["M"][0]) < 1e-12
+    model, q, qd, extra = case.model, case.q[0], case.qd[0], case.extra | {"form": "dense"}
+    assert relative(jaxdyn.inverse_dynamics(model, q, qd, case.qdd[0], **extra), case["id"][0]) < 1e-12
+    assert relative(jaxdyn.forward_dynamics(model, q, qd, case.tau[0], **extra), case["fd"][0]) < 1e-11
+    assert relative(jaxdyn.mass_matrix(model, q, form="dense"), case["M"][0]) < 1e-12
 
 
 def test_the_mass_matrix_is_symmetric_positive_definite_and_gives_the_kinetic_energy(case):
-    _, (_, qd, *_), values = case
-    assert relative(values["M"], values["M"].transpose(0, 2, 1)) < 1e-14
-    assert np.linalg.eigvalsh(values["M"]).min() > 0
-    assert relative(0.5 * np.einsum("bi,bij,bj->b", qd, values["M"], qd), values["T"]) < 1e-13
+    assert relative(case["M"], case["M"].transpose(0, 2, 1)) < 1e-14
+    assert np.linalg.eigvalsh(case["M"]).min() > 0
+    assert relative(0.5 * along(case.qd, times(case["M"], case.qd)), case["T"]) < 1e-13
 
 
 def test_the_inverse_is_the_inverse(case):
-    model, _, values = case
-    assert relative(values["M"] @ values["M inverse"], np.broadcast_to(np.eye(model.nv), values["M"].shape)) < 1e-9
+    one = np.broadcast_to(np.eye(case.model.nv), case["M"].shape)
+    assert relative(case["M"] @ case["M inverse"], one) < 1e-9
 
 
 def test_the_coriolis_matrix_gives_the_bias_and_makes_mdot_minus_2c_skew(case):
-    _, (_, qd, _, tau, *_), values = case
-    assert relative(np.einsum("bij,bj->bi", values["C"], qd), values["bias"] - values["gravity"]) < 1e-11
-    skew = values["M rate"] - 2 * values["C"]
-    assert np.abs(skew + skew.transpose(0, 2, 1)).max() < 1e-12 * np.abs(values["M rate"]).max()
-    assert relative(values["C tau"], np.einsum("bij,bj->bi", values["C"], tau)) < 1e-12
+    assert relative(times(case["C"], case.qd), case["bias"] - case["gravity"]) < 1e-11
+    skew = case.rate["M"] - 2 * case["C"]
+    assert np.abs(skew + skew.transpose(0, 2, 1)).max() < 1e-10 * np.abs(case["C"]).max()
+    assert relative(case["C tau"], times(case["C"], case.tau)) < 1e-12
 
 
 def test_gravity_and_springs_are_gradients_of_potential_energy(case):
-    assert relative(case[2]["gravity"], case[2]["dV"]) < 1e-12
-    assert relative(case[2]["spring"], -case[2]["dV spring"]) < 1e-12
+    assert relative(along(case["gravity"], case.qd), case.rate["U slack"]) < 1e-10
+    assert relative(along(case["spring"], case.qd), case.rate["U slack"] - case.rate["U"]) < 1e-10
 
 
 def test_power_is_the_rate_of_energy(case):
-    assert relative(case[2]["power"], case[2]["dE"]) < 1e-12
+    assert relative(case["power"], case.rate["T"] + case.rate["U slack"]) < 1e-10
 
 
 def test_the_jacobian_and_frame_velocity_are_rates_of_the_pose(case):
-    _, (_, qd, *_), values = case
-    assert relative(np.einsum("bij,bj->bi", values["J"], qd), values["V"]) < 1e-13
-    assert relative(values["V"][:, 3:], values["dp"]) < 1e-12
+    assert relative(times(case["J"], case.qd), case["V"]) < 1e-13
+    assert relative(case["V"][:, 3:], case.rate["pose"]) < 1e-10
 
 
 def test_accelerations_are_rates_of_velocities(case):
-    _, (_, _, qdd, *_), values = case
-    assert relative(values["A"], values["dV frame"]) < 1e-12
-    assert relative(np.einsum("bij,bj->bi", values["J"], qdd) + values["J bias"], values["A"]) < 1e-12
-    assert relative(values["a body"], values["dv body"]) < 1e-12
-    assert relative(values["a world"], values["dv world"]) < 1e-12
+    assert relative(case["A"], case.rate["V"]) < 1e-10
+    assert relative(times(case["J"], case.qdd) + case["J bias"], case["A"]) < 1e-12
+    assert relative(case["a body"], case.rate["v body"]) < 1e-10
+    assert relative(case["a world"], case.rate["v world"]) < 1e-10
 
 
-def test_centroidal_momentum_is_linear_in_velocity_and_its_bias_is_its_rate(case):
-    _, (_, qd, *_), values = case
-    assert relative(np.einsum("bij,bj->bi", values["A_G"], qd), values["h"]) < 1e-12
-    assert relative(values["h bias"], values["dh"]) < 1e-12
-    assert relative(np.einsum("bij,bj->bi", values["J com"], qd), values["com rate"]) < 1e-12
+def test_centroidal_momentum_is_linear_in_velocity_and_its_bias_belongs_to_its_rate(case):
+    assert relative(times(case["A_G"], case.qd), case["h"]) < 1e-12
+    assert relative(times(case["A_G"], case.qdd) + case["h bias"], case.rate["h"]) < 1e-10
+    assert relative(times(case["J com"], case.qd), case.rate["com"]) < 1e-10

@@ -250,3 +250,27 @@ def test_refuses_a_second_rotor_and_traced_models(machine):
         add_rotors(add_rotors(machine, rotor), rotor)
     with pytest.raises(ModelError, match="traced by jit"):
         jax.jit(lambda m: add_rotors(m, rotor).inertia)(machine)
+
+
+def test_the_spin_of_a_rotor_is_nothing_to_warn_of(tmp_path):
+    """Neither where it is added nor where the model is loaded again."""
+    model = jaxdyn.load("arm7")
+    model = model.replace(armature=0 * model.armature)
+    geared = add_rotors(model, {name: Rotor(ratio=80.0, inertia=2e-5) for name in model.joint_names})
+    jaxdyn.save(geared, tmp_path / "geared.npz")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = jaxdyn.load(tmp_path / "geared.npz")
+    assert again.body_names == geared.body_names
+
+
+@pytest.mark.parametrize("ratio", [0.0, 2.0])
+def test_a_follower_lends_its_leader_inertia_unless_it_never_moves(ratio):
+    builder = ModelBuilder("idle")
+    builder.add_body("leader", joint="revolute", joint_name="j")
+    builder.add_body("follower", follows="j", ratio=ratio, mass=1.0, inertia=(1, 1, 1))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        builder.build()
+    assert [w.category for w in caught] == ([] if ratio else [ModelWarning])
+    assert all("joint 'j' moves no inertia" in str(w.message) for w in caught)

@@ -224,6 +224,29 @@ def test_another_form_takes_the_place_of_the_kernel_for_one_state_only():
     assert_equal(jax.tree.map(lambda x: x[-1], found), by_hand(MODEL, Q[-1, 0, 0], 2))
 
 
+def test_what_remains_is_done_after_the_tiles_for_each_state():
+    """A table of products is made of the path: for one state, for batches of any size, nested, and its derivatives."""
+    table = lambda out, model, q, count: out["path"][:, None] * (model["gain"] * out["path"] + q + count)[None]
+    g = batched(kernel, tile=lambda *args: 4, last=table)
+    truth = lambda model, q, count: table(by_hand(model, q, count), model, q, count)
+    for transform, args in (
+        (lambda f: f, (MODEL, Q[0, 0, 0], 2)),
+        (lambda f: jax.vmap(f, (None, 0, None)), (MODEL, Q[:, 0, 0], 2)),
+        (lambda f: jax.vmap(f, (None, 0, None)), (MODEL, Q[:2, 0, 0], 2)),
+        (
+            lambda f: jax.vmap(f, ({"gain": 0, "slope": None}, 1, None)),
+            (MODELS | {"slope": SLOPE[0]}, Q[0, 0, :2].T, 2),
+        ),
+        (lambda f: jax.vmap(jax.vmap(f, (0, None, None)), (None, 0, None)), (MODELS, Q[:, 0, 0], 2)),
+        (
+            lambda f: jax.vmap(jax.grad(lambda *a: (f(*a) ** 2).sum(), argnums=(0, 1)), (None, 0, None)),
+            (MODEL, Q[0, :, 0], 2.0),
+        ),
+    ):
+        found, wanted = quickly(lambda *args: (transform(g)(*args), transform(truth)(*args)))(*args)
+        assert_equal(found, wanted)
+
+
 def test_the_name_and_text_of_the_kernel_are_kept():
     assert (f.__name__, f.__doc__) == (recording.__name__, recording.__doc__)
 

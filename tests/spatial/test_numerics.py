@@ -81,3 +81,32 @@ def test_wrap_angle(dtype, tolerance):
     assert jnp.all((wrapped >= dtype(-np.pi)) & (wrapped <= dtype(np.pi)))
     np.testing.assert_allclose(np.exp(1j * np.asarray(wrapped)), np.exp(1j * angles), atol=tolerance)
     assert jax.grad(_numerics.wrap_angle)(3.2) == 1.0
+
+
+# ---------------------------------------------------------------------- sine and cosine
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sine_and_cosine_are_those_of_higher_precision(dtype, rng):
+    """To a unit in the last place of one, from nothing to a thousand million turns (float32: to a thousand)."""
+    sizes = np.geomspace(1e-20, 6e9 if dtype is np.float64 else 6e3, 400)
+    x = np.concatenate([rng.uniform(-1, 1, (30, 400)) * sizes, np.arange(-200, 200)[None] * np.pi / 4]).astype(dtype)
+    sine, cosine = jax.jit(_numerics.sin_cos)(x)
+    assert sine.dtype == cosine.dtype == dtype
+    exact = x.astype(np.longdouble)
+    np.testing.assert_allclose(np.asarray(sine, np.longdouble), np.sin(exact), rtol=0, atol=np.finfo(dtype).eps)
+    np.testing.assert_allclose(np.asarray(cosine, np.longdouble), np.cos(exact), rtol=0, atol=np.finfo(dtype).eps)
+
+
+def test_sine_and_cosine_stay_on_the_circle_where_a_last_place_is_a_turn():
+    for dtype in (np.float32, np.float64):
+        sine, cosine = _numerics.sin_cos(jnp.array([1e12, -1e18, 1e25], dtype))
+        assert np.all(np.abs(sine) <= 1)
+        assert np.all(np.abs(cosine) <= 1)
+
+
+def test_derivatives_of_sine_and_cosine():
+    x = jnp.array([-4.0, 0.0, 0.3, np.pi / 2, np.pi, 100.0])
+    one, two = jax.jvp(_numerics.sin_cos, (x,), (jnp.ones(6),))[1]
+    np.testing.assert_allclose(one, np.cos(x), atol=1e-15)
+    np.testing.assert_allclose(two, -np.sin(x), atol=1e-15)
+    curvature = jax.vmap(jax.grad(jax.grad(lambda x: _numerics.sin_cos(x)[0])))(x)
+    np.testing.assert_allclose(curvature, -np.sin(x), atol=1e-15)
