@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn._numerics import rows, sin_cos
-from jaxdyn.algorithms.hinges import hinge_axes, hinge_inertias, hinge_placements, matrix, placements
+from jaxdyn.algorithms.hinges import Hinges, hinges, placements
 from jaxdyn.joints import Continuous, Free, Joint, JointParameters, Revolute
 from jaxdyn.joints.contract import Coordinates, combine
 from jaxdyn.model import Model
@@ -60,8 +60,8 @@ class Links(NamedTuple):
     """Pose in the parent link's axes."""
     S: tuple[Motion, ...]
     """Columns of the joint; its velocity is the sum of qd_k S_k."""
-    Q: jax.Array | None
-    """(links, 3, 3, batch) rotations from link axes to those of the model's body frame, if they differ."""
+    hinges: Hinges | None
+    """The hinges in whose axes the links are, if these are not the axes of the model's body frames."""
 
 
 class Stage:
@@ -181,32 +181,25 @@ class Articulation:
     def _hinged(self, stage: Stage, model: Model, q: jax.Array) -> Links:
         """Return links that turn about their own e_z."""
         parents = np.array(self.topology.parents, np.int32)[stage.flat]
-        Q = hinge_axes(model.axis)
-        turned = np.isin(parents, stage.flat)[:, None, None, None]
-        Q_p = jnp.where(turned, Q[parents], jnp.asarray(np.eye(3)[None, :, :, None], Q.dtype))
-        Q = rows(Q, stage.flat)
-        placement = hinge_placements(rows(model.placement, stage.flat), Q_p, Q)
         sine, cosine = sin_cos(rows(q, np.array(self.topology.q_start, np.int32)[stage.flat]))
+        turned = hinges(model.axis, model.placement, stage.flat, parents)
         e_z = Motion(Vec3(0.0, 0.0, 1.0), Vec3.zero())
-        return Links(stage.shaped(Hinge(placement, cosine, sine)), (e_z,), Q)
+        return Links(stage.shaped(Hinge(turned.placement, cosine, sine)), (e_z,), turned)
 
     def inertias(self, model: Model, links: Sequence[Links]) -> list[RigidInertia]:
         """Return the links' inertias in link axes."""
-        stages = []
-        for stage, link in zip(self.stages, links, strict=True):
-            parameters = rows(model.inertia, stage.flat)
-            by_body = jnp.moveaxis(parameters, -1, 1)
-            M = RigidInertia.from_parameters(by_body) if link.Q is None else hinge_inertias(parameters, link.Q)
-            stages.append(stage.shaped(M))
-        return stages
+        by_body = lambda x: RigidInertia.from_parameters(jnp.moveaxis(x, -1, 1))
+        stages = zip(self.stages, links, strict=True)
+        return [
+            stage.shaped((link.hinges.inertias if link.hinges else by_body)(rows(model.inertia, stage.flat)))
+            for stage, link in stages
+        ]
 
     def forces(self, f_ext: jax.Array, links: Sequence[Links]) -> list[Force]:
         """Return forces on the bodies, (nbodies, 6, batch) in body axes, in link axes."""
-        stages = []
-        for stage, link in zip(self.stages, links, strict=True):
-            f = Force.from_array(jnp.moveaxis(rows(f_ext, stage.flat), -1, 1))
-            stages.append(stage.shaped(f if link.Q is None else f.rotate(matrix(link.Q).T)))
-        return stages
+        stages = zip(self.walk.take(Force.from_array(jnp.moveaxis(f_ext, -1, 1))), self.stages, links, strict=True)
+        flat = lambda f: jax.tree.map(lambda x: x.reshape((-1, x.shape[-1])), f)
+        return [stage.shaped(link.hinges.forces(flat(f))) if link.hinges else f for f, stage, link in stages]
 
     def subspace_rates(self, model: Model, q: jax.Array, qd: jax.Array) -> list[tuple[Motion, ...]]:
         """Return the rates of the joints' columns, in body components, at the velocity qd (nv, batch)."""

@@ -1,21 +1,21 @@
 """Links on hinges, in axes turned such that the axis of every hinge is e_z.
 
 The zeros and ones of (e_z, 0) are known when a program is traced. Here the numbers of the model are brought into those
-axes, as small matrices of all links at once: XLA compiles a kernel for each array, so the fewer the better. Arrays are
-(links, 3, 3, batch); the batch has length 1 unless it is one of models.
+axes: by the formulas of `spatial`, if there is a batch of models; else as small matrices of all links at once, arrays
+(links, 3, 3, 1), because XLA compiles a kernel for each array, and the fewer the better.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn._numerics import safe_reciprocal, safe_rsqrt
+from jaxdyn._numerics import rows, safe_reciprocal, safe_rsqrt
 from jaxdyn.recursion import Packed
-from jaxdyn.spatial import Mat3, RigidInertia, Sym3, Transform, Vec3
+from jaxdyn.spatial import Force, Mat3, RigidInertia, Sym3, Transform, Vec3, align_z
 
 _SKEW = np.zeros((3, 3, 3))
 """v~ = sum v_k _SKEW[:, :, k]."""
@@ -30,7 +30,7 @@ for _k, (_i, _j) in enumerate(((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))):
 _POSE = jax.tree.structure(Transform(Mat3.identity(), Vec3.zero()))
 
 
-def hinge_axes(axis: jax.Array) -> jax.Array:
+def _hinge_axes(axis: jax.Array) -> jax.Array:
     """Return rotations that take e_z to the axes (links, 3, batch), as `spatial.align_z` does."""
     axis = axis * safe_rsqrt((axis * axis).sum(1, keepdims=True))
     flip = jnp.where(axis[:, 2:] < -0.9, -1, 1).astype(axis.dtype)[:, None]  # near -e_z, from there
@@ -50,27 +50,68 @@ def _rotations(quaternion: jax.Array) -> jax.Array:
 
 def placements(placement: jax.Array) -> Transform:
     """Return placements (links, 7, batch) by components."""
-    return Transform(matrix(_rotations(placement[:, :4])), Vec3(*(placement[:, i] for i in (4, 5, 6))))
+    if placement.shape[-1] > 1:
+        return Transform.from_pose(jnp.moveaxis(placement, -1, 1))
+    return Transform(_matrix(_rotations(placement[:, :4])), Vec3(*(placement[:, i] for i in (4, 5, 6))))
 
 
-def hinge_placements(placement: jax.Array, Q_parent: jax.Array, Q: jax.Array) -> Packed:
-    """Return placements (links, 7, batch) in the axes of both links: R, p as one array."""
+class Hinges(NamedTuple):
+    """The hinges of some links, numbers of the model in turned axes."""
+
+    placement: Packed | Transform
+    """Of each link in the parent link's axes, before the hinge turns."""
+    Q: jax.Array | Mat3
+    """Rotation from link axes to those of the model's body frame."""
+
+    def inertias(self, inertia: jax.Array) -> RigidInertia:
+        """Return inertias (links, 10, batch) in link axes."""
+        if isinstance(self.Q, Mat3):
+            return RigidInertia.from_parameters(jnp.moveaxis(inertia, -1, 1)).rotate(self.Q.T)
+        if inertia.shape[-1] > 1:
+            return RigidInertia.from_parameters(jnp.moveaxis(inertia, -1, 1)).rotate(_matrix(self.Q).T)
+        Q_inverse = jnp.swapaxes(self.Q, 1, 2)
+        h = _product(Q_inverse, inertia[:, 1:4, None])[:, :, 0]
+        J = _product(_product(Q_inverse, _combine(_SYMMETRIC, inertia[:, 4:])), self.Q)
+        upper = Sym3(*(J[:, i, j] for i, j in ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))))
+        return RigidInertia(inertia[:, 0], Vec3(*(h[:, i] for i in range(3))), upper)
+
+    def forces(self, f: Force) -> Force:
+        """Return forces on the bodies, given in the axes of their body frames, in link axes."""
+        return f.rotate((self.Q if isinstance(self.Q, Mat3) else _matrix(self.Q)).T)
+
+
+def hinges(axis: jax.Array, placement: jax.Array, links: np.ndarray, parents: np.ndarray) -> Hinges:
+    """Return the hinges of some links.
+
+    Args:
+        axis: of all bodies, (nbodies, 3, batch).
+        placement: of all bodies, (nbodies, 7, batch).
+        links: the bodies on hinges.
+        parents: their parents, whose axes are turned too if they are among them.
+    """
+    turned = np.isin(parents, links)
+    by = _hinges_by_formulas if max(axis.shape[-1], placement.shape[-1]) > 1 else _hinges_by_matrices
+    return by(axis, rows(placement, links), links, parents, turned)
+
+
+def _hinges_by_formulas(axis: Any, placement: Any, links: np.ndarray, parents: np.ndarray, turned: Any) -> Hinges:
+    Q = align_z(Vec3.from_array(jnp.moveaxis(axis, -1, 1)).normalized())
+    if_turned = lambda x, one: jnp.where(turned[:, None], x[parents], jnp.asarray(one, x.dtype))
+    Q_p, Q = jax.tree.map(if_turned, Q, Mat3.identity()), jax.tree.map(lambda x: rows(x, links), Q)
+    X = placements(placement)
+    return Hinges(Transform(Q_p.T @ X.R @ Q, Q_p.T @ X.p), Q)
+
+
+def _hinges_by_matrices(axis: Any, placement: Any, links: np.ndarray, parents: np.ndarray, turned: Any) -> Hinges:
+    Q = _hinge_axes(axis)
+    Q_p, Q = jnp.where(turned[:, None, None, None], Q[parents], _one(Q)), rows(Q, links)
     X = jnp.concatenate([_product(_rotations(placement[:, :4]), Q), placement[:, 4:, None]], axis=2)
-    X = _product(jnp.swapaxes(Q_parent, 1, 2), X)
-    n, batch = X.shape[0], X.shape[-1]
-    return Packed(jnp.concatenate([X[:, :, :3].reshape((n, 9, batch)), X[:, :, 3]], axis=1), _POSE)
+    X = _product(jnp.swapaxes(Q_p, 1, 2), X)
+    packed = jnp.concatenate([X[:, :, :3].reshape((len(links), 9, 1)), X[:, :, 3]], axis=1)
+    return Hinges(Packed(packed, _POSE), Q)
 
 
-def hinge_inertias(inertia: jax.Array, Q: jax.Array) -> RigidInertia:
-    """Return inertias (links, 10, batch) in turned axes."""
-    Q_inverse = jnp.swapaxes(Q, 1, 2)
-    h = _product(Q_inverse, inertia[:, 1:4, None])[:, :, 0]
-    J = _product(_product(Q_inverse, _combine(_SYMMETRIC, inertia[:, 4:])), Q)
-    upper = Sym3(*(J[:, i, j] for i, j in ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))))
-    return RigidInertia(inertia[:, 0], Vec3(*(h[:, i] for i in range(3))), upper)
-
-
-def matrix(Q: jax.Array) -> Mat3:
+def _matrix(Q: jax.Array) -> Mat3:
     """Return an array (links, 3, 3, batch) by components."""
     return Mat3(*(Vec3(*(Q[:, i, j] for j in range(3))) for i in range(3)))
 

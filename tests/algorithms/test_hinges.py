@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxdyn.algorithms import hinges
-from jaxdyn.spatial import RigidInertia, Transform, Vec3, align_z
+from jaxdyn.spatial import Force
 
 N = 60
 
@@ -20,30 +20,31 @@ def numbers(rng):
     return tuple(jnp.asarray(x)[..., None] for x in arrays)
 
 
-def components(tree):
-    return np.stack([np.broadcast_to(np.asarray(x).reshape(-1), (N,)) for x in jax.tree.leaves(tree)])
-
-
-def test_axes_placements_and_inertias(numbers):
+def test_matrices_of_all_links_say_what_the_formulas_of_spatial_say(numbers):
+    """For one model; a batch of two equal models takes those formulas."""
     axis, placement, inertia = numbers
-    Q = hinges.hinge_axes(axis)
-    one_by_one = align_z(Vec3.from_array(axis[..., 0]).normalized())
-    np.testing.assert_allclose(components(hinges.matrix(Q)), components(one_by_one), atol=1e-14)
-
-    X = Transform.from_pose(placement[..., 0])
-    np.testing.assert_allclose(components(hinges.placements(placement)), components(X), atol=1e-14)
-
-    parent = hinges.hinge_axes(axis[::-1])
-    Q_p = align_z(Vec3.from_array(axis[::-1, :, 0]).normalized())
-    wanted = Transform(Q_p.T @ X.R @ one_by_one, Q_p.T @ X.p)
-    found = hinges.hinge_placements(placement, parent, Q).unpack()
-    np.testing.assert_allclose(components(found), components(wanted), atol=1e-13)
-
-    wanted = RigidInertia.from_parameters(inertia[..., 0]).rotate(one_by_one.T)
-    np.testing.assert_allclose(components(hinges.hinge_inertias(inertia, Q)), components(wanted), atol=1e-13)
+    links = np.arange(5, N, dtype=np.int32)
+    parents = links - np.where(links % 7 == 0, 6, 1).astype(np.int32)  # some hang on body 1, which is no hinge
+    one = hinges.hinges(axis, placement, links, parents)
+    two = hinges.hinges(*(jnp.repeat(x, 2, axis=-1) for x in (axis, placement)), links, parents)
+    f = Force.from_array(jnp.asarray(np.random.default_rng(1).normal(size=(len(links), 1, 6))))
+    for first, second in (
+        (one.placement.unpack(), two.placement),
+        (one.inertias(inertia[5:]), two.inertias(inertia[5:])),
+        (one.inertias(inertia[5:]), one.inertias(jnp.repeat(inertia[5:], 2, axis=-1))),
+        (one.forces(f), two.forces(f)),
+        (hinges.placements(placement), hinges.placements(jnp.repeat(placement, 2, axis=-1))),
+    ):
+        for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+            np.testing.assert_allclose(np.broadcast_to(a, b.shape), b, atol=1e-13)
 
 
 def test_derivatives_are_finite_for_axes_along_z(numbers):
-    axis, _, inertia = numbers
-    total = lambda axis: sum(x.sum() for x in jax.tree.leaves(hinges.hinge_inertias(inertia, hinges.hinge_axes(axis))))
+    axis, placement, inertia = numbers
+    links = np.arange(N, dtype=np.int32)
+
+    def total(axis):
+        on = hinges.hinges(axis, placement, links, links - 1)
+        return sum(x.sum() for x in jax.tree.leaves((on.placement, on.inertias(inertia))))
+
     assert np.all(np.isfinite(jax.jit(jax.grad(total))(axis)))
