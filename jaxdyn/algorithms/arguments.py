@@ -25,10 +25,11 @@ def forces(model: Model, f_ext: Any) -> jax.Array | None:
     if f_ext is None:
         return None
     array = jnp.asarray(f_ext)
-    array = array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(model.dtype)
     if array.shape != (model.nbodies, 6):
         raise ValueError(f"f_ext must have shape ({model.nbodies}, 6), one force per body; got {array.shape}")
-    return array
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise ValueError(f"f_ext must be real; got {array.dtype}")
+    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(model.dtype)
 
 
 def motion(model: Model, base_motion: Any) -> tuple[jax.Array, jax.Array] | None:

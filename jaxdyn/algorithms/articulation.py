@@ -142,11 +142,14 @@ class Articulation:
         """Return x (nv, ...) by stage and column."""
         return [stage.rows(x, nothing) for stage in self.stages]
 
-    def columns(self, stages: Sequence[Rows]) -> jax.Array:
-        """Return rows by stage and column as (columns, ...), in the order of `column_body`."""
+    def columns(self, stages: Sequence[Rows], dtype: Any = None) -> jax.Array:
+        """Return rows by stage and column as (columns, ...), in the order of `column_body`.
+
+        `dtype` is their type where all of them are known numbers.
+        """
         parts = [(x, stage.bodies) for stage, columns in zip(self.stages, stages, strict=True) for x in columns]
         arrays = [x for x, _ in parts if type(x) is not float]
-        dtype = jnp.result_type(*arrays) if arrays else float
+        dtype = jnp.result_type(*arrays) if arrays else dtype
         trail = np.broadcast_shapes((1,), *(x.shape[table.ndim :] for x, table in parts if type(x) is not float))
         flat = [
             jnp.broadcast_to(jnp.asarray(x, dtype), (*table.shape, *trail)).reshape((-1, *trail)) for x, table in parts
@@ -162,11 +165,11 @@ class Articulation:
         extra = jnp.moveaxis(jax.lax.slice_in_dim(x, nv, x.shape[axis], axis=axis), axis, 0)
         return jnp.moveaxis(jnp.moveaxis(own, axis, 0).at[self.followed].add(extra), 0, axis)
 
-    def spatial_columns(self, stages: Any) -> Any:
+    def spatial_columns(self, stages: Any, dtype: Any) -> Any:
         """Turn spatial vectors by stage and column into one whose components are (columns, ...)."""
         form = jax.tree.structure(stages[0][0])
         leaves = [[jax.tree.leaves(x) for x in columns] for columns in stages]
-        parts = [self.columns([tuple(x[i] for x in columns) for columns in leaves]) for i in range(6)]
+        parts = [self.columns([tuple(x[i] for x in columns) for columns in leaves], dtype) for i in range(6)]
         return jax.tree.unflatten(form, parts)
 
     def collect(self, stages: Sequence[Rows]) -> jax.Array:
@@ -212,7 +215,8 @@ class Articulation:
                 return (Motion.zero(),) * width  # columns that are fixed in the body
             still = tuple(jnp.zeros_like(a) for a in v)
             along = lambda dq: joint.subspace(parameters, _advance(joint, parameters, x, dq))
-            return jax.jvp(along, (still,), (v,))[1] + (Motion.zero(),) * (width - columns)
+            rates = jax.tree.map(lambda x: x.astype(q.dtype), jax.jvp(along, (still,), (v,))[1])
+            return rates + (Motion.zero(),) * (width - columns)
 
         rates = []
         for stage in self.stages:

@@ -47,7 +47,7 @@ def composite_columns(joints: Articulation, model: Model, q: jax.Array, *, root_
     f = [tuple(x.shift(m.p) for x in columns) for columns, m in zip(F, placed, strict=True)]
     moments = [jax.tree.map(_total, M_k.h + M_k.m * m.p) for M_k, m in zip(M, placed, strict=True)]
     c = safe_reciprocal(model.inertia[:, 0].sum(0)) * sum(moments[1:], start=moments[0])
-    return Columns(joints.spatial_columns(h), joints.spatial_columns(f), c)
+    return Columns(joints.spatial_columns(h, q.dtype), joints.spatial_columns(f, q.dtype), c)
 
 
 def _total(x: jax.Array) -> jax.Array:

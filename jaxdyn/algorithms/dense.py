@@ -137,7 +137,7 @@ def _product(a: jax.Array, b: jax.Array) -> jax.Array:
 
 def _columns(joints: Articulation, stages: Any, R: jax.Array, body: np.ndarray) -> jax.Array:
     """Return columns given in body axes as an array (columns, 6) in world axes."""
-    S = joints.spatial_columns(stages)
+    S = joints.spatial_columns(stages, R.dtype)
     parts = [x.reshape(len(body)).astype(R.dtype) for x in (*S.ang, *S.lin)]
     return (rows(R, body)[:, None] * jnp.stack(parts).T.reshape(-1, 2, 1, 3)).sum(-1).reshape(-1, 6)
 

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn._numerics import rows, safe_reciprocal, safe_rsqrt
+from jaxdyn._numerics import rows, safe_reciprocal, safe_sqrt
 from jaxdyn.recursion import Packed
-from jaxdyn.spatial import Force, Mat3, RigidInertia, Sym3, Transform, Vec3, align_z
+from jaxdyn.spatial import Force, Mat3, Quaternion, RigidInertia, Sym3, Transform, Vec3
 
 _SKEW = np.zeros((3, 3, 3))
 """v~ = sum v_k _SKEW[:, :, k]."""
@@ -30,15 +30,16 @@ for _k, (_i, _j) in enumerate(((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))):
 _POSE = jax.tree.structure(Transform(Mat3.identity(), Vec3.zero()))
 
 
-def _hinge_axes(axis: jax.Array) -> jax.Array:
-    """Return rotations that take e_z to the axes (links, 3, batch), as `spatial.align_z` does."""
-    axis = axis * safe_rsqrt((axis * axis).sum(1, keepdims=True))
-    flip = jnp.where(axis[:, 2:] < -0.9, -1, 1).astype(axis.dtype)[:, None]  # near -e_z, from there
-    axis = flip[:, 0] * axis
-    v = jnp.stack([-axis[:, 1], axis[:, 0], jnp.zeros_like(axis[:, 0])], axis=1)  # e_z x axis
-    v = _combine(_SKEW, v)
-    turned = _one(v) + v + _product(v, v) / (1 + axis[:, 2:, None])
-    return turned * jnp.concatenate([jnp.ones_like(flip), flip, flip], axis=2)
+def _hinge_quaternions(axis: jax.Array) -> jax.Array:
+    """Return quaternions (links, 4, batch) of the least rotations that take e_z to the axes (links, 3, batch).
+
+    Where an axis points down, it is the least rotation from -e_z, after half a turn about e_x. They have
+    any length: what is made of them is a rotation to the last place, and stays one along the longest chain.
+    """
+    x, y, z = axis[:, 0], axis[:, 1], axis[:, 2]
+    size, zero = safe_sqrt((axis * axis).sum(1)), jnp.zeros_like(x)
+    up, down = jnp.stack([size + z, -y, x, zero], axis=1), jnp.stack([-y, size - z, zero, x], axis=1)
+    return jnp.where((z < 0)[:, None], down, up)
 
 
 def _rotations(quaternion: jax.Array) -> jax.Array:
@@ -95,7 +96,7 @@ def hinges(axis: jax.Array, placement: jax.Array, links: np.ndarray, parents: np
 
 
 def _hinges_by_formulas(axis: Any, placement: Any, links: np.ndarray, parents: np.ndarray, turned: Any) -> Hinges:
-    Q = align_z(Vec3.from_array(jnp.moveaxis(axis, -1, 1)).normalized())
+    Q = Quaternion.from_array(jnp.moveaxis(_hinge_quaternions(axis), -1, 1)).to_matrix()
     if_turned = lambda x, one: jnp.where(turned[:, None], x[parents], jnp.asarray(one, x.dtype))
     Q_p, Q = jax.tree.map(if_turned, Q, Mat3.identity()), jax.tree.map(lambda x: rows(x, links), Q)
     X = placements(placement)
@@ -103,7 +104,7 @@ def _hinges_by_formulas(axis: Any, placement: Any, links: np.ndarray, parents: n
 
 
 def _hinges_by_matrices(axis: Any, placement: Any, links: np.ndarray, parents: np.ndarray, turned: Any) -> Hinges:
-    Q = _hinge_axes(axis)
+    Q = _rotations(_hinge_quaternions(axis))
     Q_p, Q = jnp.where(turned[:, None, None, None], Q[parents], _one(Q)), rows(Q, links)
     X = jnp.concatenate([_product(_rotations(placement[:, :4]), Q), placement[:, 4:, None]], axis=2)
     X = _product(jnp.swapaxes(Q_p, 1, 2), X)

@@ -22,7 +22,8 @@ def _jacobian(model: Model, q: Any, body: Any, r: Any) -> jax.Array:
     links = joints.links(model, q)
     placed = placed_links(joints, links, root_axes=False)
     H = joint_columns(links, placed)
-    columns = joints.spatial_columns([tuple(h.shift(-m.p) for h in hs) for hs, m in zip(H, placed, strict=True)])
+    about_one_point = [tuple(h.shift(-m.p) for h in hs) for hs, m in zip(H, placed, strict=True)]
+    columns = joints.spatial_columns(about_one_point, q.dtype)
     shapes = [(*stage.bodies.shape, q.shape[-1]) for stage in joints.stages]
     full = [jax.tree.map(lambda x: jnp.broadcast_to(x, s), m) for m, s in zip(placed, shapes, strict=True)]
     world = Placed(Mat3.identity(), Vec3.zero(), Vec3.zero())

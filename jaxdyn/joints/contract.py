@@ -161,7 +161,7 @@ def bias_by_autodiff(joint: Joint, parameters: JointParameters, q: Coordinates, 
 
 def combine(columns: tuple[Motion, ...], qd: Coordinates) -> Motion:
     """Return S qd."""
-    total = qd[0] * columns[0]
-    for rate, column in zip(qd[1:], columns[1:], strict=True):
+    total = Motion.zero()
+    for rate, column in zip(qd, columns, strict=True):
         total = total + rate * column
     return total

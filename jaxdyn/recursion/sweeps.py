@@ -109,7 +109,10 @@ class Walk:
         first = self._lanes[0]
         begin = np.array([-1 - self._parents[body] for body in np.atleast_1d(first)], np.int32).reshape(first.shape)
         cross, arrays = _on_arrays(step, bodies)
-        return jax.lax.scan(cross, jax.tree.map(lambda s: s[begin], starts), arrays)[1]
+        start = begin.flat[0]  # all limbs on one base is the usual case: no gather
+        same = lambda s: jnp.broadcast_to(s[start], (*begin.shape, *s.shape[1:]))
+        first = jax.tree.map(same if np.all(begin == start) else lambda s: s[begin], starts)
+        return jax.lax.scan(cross, first, arrays)[1]
 
     def _branched_outward(self, step: Step, starts: Any, bodies: Any) -> Any:
         way = branches(self._parents, self._starts)

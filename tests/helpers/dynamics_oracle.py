@@ -325,7 +325,8 @@ def _pinocchio_truth(model, other, state, frames, points):
         keep("gravity_force", gravity[order])
         keep("coriolis_matrix", pin.computeCoriolisMatrix(other, data, q, v)[both_ways])
         keep("coriolis_matrix @ qd", (bias - gravity)[order])
-        keep("kinetic_energy", pin.computeKineticEnergy(other, data, q, v))
+        # Not computeKineticEnergy, which leaves out the armature of some robots.
+        keep("kinetic_energy", state.qd[s] @ truth["mass_matrix"][-1] @ state.qd[s] / 2)
         keep("potential_energy", pin.computePotentialEnergy(other, data, q))
         keep("center_of_mass", pin.centerOfMass(other, data, q))
         keep("center_of_mass_jacobian", pin.jacobianCenterOfMass(other, data, q)[:, order])
