@@ -27,7 +27,7 @@ from jaxdyn.algorithms.motion import (
 from jaxdyn.algorithms.rnea import bias_force
 from jaxdyn.model import Model
 from jaxdyn.model.consistency import massless_joints_of
-from jaxdyn.recursion import batched
+from jaxdyn.recursion import batched, under_vmap
 from jaxdyn.spatial import ArticulatedInertia, Force, Motion, Vec3
 
 
@@ -225,6 +225,8 @@ def forward_dynamics(
         -9.81
     """
     require_regular(model)
+    if form == "auto" and under_vmap(model, q, qd, tau, f_ext, base_motion):
+        form = "sweep"  # the same, without tracing the other form in vain
     return _forward_dynamics_jitted(model, q, qd, tau, f_ext, base_motion, form)
 
 

@@ -1,6 +1,7 @@
 """Recursions over chains and trees."""
 
 from jaxdyn.recursion.batching import batched as batched
+from jaxdyn.recursion.batching import under_vmap as under_vmap
 from jaxdyn.recursion.limbs import branches as branches
 from jaxdyn.recursion.limbs import equal_limbs as equal_limbs
 from jaxdyn.recursion.sweeps import Packed as Packed

@@ -107,6 +107,11 @@ def batched(
     return wraps(kernel)(function)
 
 
+def under_vmap(*args: Any) -> bool:
+    """Tell whether `jax.vmap` is at work on one of the arguments. It is not seen through a `jax.jit` between."""
+    return any(getattr(x, "batch_dim", None) is not None for x in jax.tree.leaves(args))
+
+
 def _in_tiles(kernel: Kernel, size: int, most: int, is_batched: Any, args: Any, least: int) -> Any:
     """Run a kernel on a batch, the first axis of each batched leaf, in equal tiles of about `most` at most.
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdyn.recursion import batched
+from jaxdyn.recursion import batched, under_vmap
 
 # Many small programs: what counts is the time to compile them.
 QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
@@ -245,6 +245,20 @@ def test_what_remains_is_done_after_the_tiles_for_each_state():
     ):
         found, wanted = quickly(lambda *args: (transform(g)(*args), transform(truth)(*args)))(*args)
         assert_equal(found, wanted)
+
+
+def test_vmap_is_noticed():
+    seen = []
+
+    def look(x, y):
+        seen.append(under_vmap({"x": x}, y, None))
+        return x + y
+
+    jax.vmap(look, (0, None))(jnp.ones(3), 1.0)
+    jax.jit(jax.vmap(look, (None, 0)))(1.0, jnp.ones(3))
+    jax.jit(look)(jnp.ones(3), 1.0)
+    look(jnp.ones(3), 1.0)
+    assert seen == [True, True, False, False]
 
 
 def test_the_name_and_text_of_the_kernel_are_kept():
