@@ -69,7 +69,7 @@ class Stage:
 
     def __init__(self, topology: Topology, bodies: np.ndarray, canonical: bool, is_base: bool):
         self.bodies, self.flat = bodies, bodies.ravel()
-        self.is_base = is_base
+        self.canonical, self.is_base = canonical, is_base
         """The stage is that of the floating bases."""
         self.groups = []
         for group in topology.groups:
@@ -242,7 +242,9 @@ def _links(stage: Stage, model: Model, leaves: dict[str, jax.Array], q: jax.Arra
 
     def of_type(joint: Joint, parameters: JointParameters, x: Coordinates, group: Any) -> Links:
         S = joint.subspace(parameters, x)
-        X = placements(rows(model.placement, group.bodies)) @ joint.transform(parameters, x)
+        placement = rows(model.placement, group.bodies)
+        X_0 = placements(placement) if stage.canonical else Transform.from_pose(jnp.moveaxis(placement, -1, 1))
+        X = X_0 @ joint.transform(parameters, x)
         return Links(X, S + (Motion.zero(),) * (stage.width - len(S)), None)
 
     return stage.by_type(of_type, leaves, q)

@@ -19,7 +19,6 @@ import numpy as np
 from jaxdyn._numerics import rows
 from jaxdyn.algorithms.articulation import Articulation, articulation, tile_of_rows
 from jaxdyn.model import Model
-from jaxdyn.model.configuration import joint_transforms
 from jaxdyn.model.topology import Topology
 from jaxdyn.recursion import batched
 
@@ -90,7 +89,9 @@ def dense_terms(
     joints, body = tables.joints, tables.joints.column_body
     constant = lambda x: jnp.asarray(np.asarray(x, np.float64), dtype)
 
-    X = joint_transforms(model, q)
+    batch_of_one = jax.tree.map(lambda x: x[..., None], model)
+    links = joints.links(batch_of_one, q[:, None])
+    X = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, 1))[:, 0], joints.walk.join([link.X for link in links]))
     start = jnp.stack([x[0] for x in X.p])  # positions are relative to the first root, wherever it stands
     root = np.array(model.parents) < 0
     reach = [jnp.where(root, x - x[:1], x) for x in X.p]
@@ -100,8 +101,6 @@ def dense_terms(
         pose = _product(jnp.concatenate([pose, constant(np.eye(4)[None])])[ancestor], pose)
     R, p = pose[:, :3, :3], pose[:, :3, 3]
 
-    batch_of_one = jax.tree.map(lambda x: x[..., None], model)
-    links = joints.links(batch_of_one, q[:, None])
     S = _about(_columns(joints, [link.S for link in links], R, body), rows(p, body))
 
     pseudo = _product(model.inertia.astype(dtype), constant(_PSEUDO.reshape(10, 16))).reshape(n, 4, 4)
@@ -192,7 +191,8 @@ def _at(x: jax.Array, start: jax.Array) -> jax.Array:
 
 def _cross(a: jax.Array, b: jax.Array) -> jax.Array:
     """Return a x b, row by row."""
-    return a[:, [1, 2, 0]] * b[:, [2, 0, 1]] - a[:, [2, 0, 1]] * b[:, [1, 2, 0]]
+    (x, y, z), (u, v, w) = a.T, b.T
+    return jnp.stack([y * w - z * v, z * u - x * w, x * v - y * u], axis=1)
 
 
 def _cross_motion(V: jax.Array, X: jax.Array) -> jax.Array:
