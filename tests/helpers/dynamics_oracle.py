@@ -224,8 +224,8 @@ def _own(value, dofs, axis):
 def _compare(found, name, ours, truth, dtype):
     """Note the difference; numbers below 1e-9 count as noise.
 
-    Where a system is solved, rounding is multiplied by the condition of M, on both sides: what ten units in
-    the last place make of it is no difference.
+    Where a system is solved, rounding is multiplied by the condition of M, on both sides: what a hundredth of
+    a unit in the last place makes of it is no difference.
     """
     name_of_truth = name.removesuffix(", dense")
     theirs = truth[name_of_truth]
@@ -234,7 +234,7 @@ def _compare(found, name, ours, truth, dtype):
         note(found, name, relative(ours, theirs) if np.abs(theirs).max() > 1e-9 else np.abs(ours).max(initial=0.0))
         return
     for a, b, M in zip(ours, theirs, truth["mass_matrix"], strict=True):
-        lost = 10 * np.finfo(dtype).eps * np.linalg.cond(M)
+        lost = 0.01 * np.finfo(dtype).eps * np.linalg.cond(M)
         note(found, name, relative(a, b) / max(1.0, lost / {"float64": 1e-10, "float32": 1e-3}[dtype]))
 
 
