@@ -28,7 +28,7 @@ quickly = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0
 MULTI = ("universal", "spherical", "helical", "planar", "revolute", "cylindrical")
 
 
-def close(a, b, tolerance=1e-11):
+def assert_close(a, b, tolerance=1e-11):
     """max|a - b| is small against max|b|."""
     a, b = np.asarray(a), np.asarray(b)
     assert a.shape == b.shape
@@ -135,27 +135,27 @@ def test_the_forest_has_what_it_should(forest):
 
 
 def test_inverse_dynamics_is_the_principle_of_virtual_power(on_forest):
-    close(on_forest["tau"], on_forest["witness"][0])
+    assert_close(on_forest["tau"], on_forest["witness"][0])
 
 
 def test_mass_matrix_is_that_of_all_particles(on_forest):
-    close(on_forest["M"], on_forest["witness"][1])
+    assert_close(on_forest["M"], on_forest["witness"][1])
 
 
 def test_kinetic_energy_is_that_of_all_bodies(on_forest):
     (_, qd, _), energy = on_forest["motion"], on_forest["witness"][2]
     rotors = on_forest["armature"] @ qd**2 / 2
-    close(qd @ on_forest["M"] @ qd / 2, energy + rotors)
+    assert_close(qd @ on_forest["M"] @ qd / 2, energy + rotors)
 
 
 def test_mass_matrix_is_symmetric_and_its_columns_are_forces_of_unit_accelerations(on_forest):
     M = on_forest["M"]
-    close(M, M.T, 1e-14)
-    close(M, on_forest["columns"])
+    assert_close(M, M.T, 1e-14)
+    assert_close(M, on_forest["columns"])
 
 
 def test_forward_dynamics_inverts_inverse_dynamics_with_mimic_joints(on_forest):
-    close(on_forest["back"], on_forest["motion"][2], 1e-10)  # the condition number of M is 1e4
+    assert_close(on_forest["back"], on_forest["motion"][2], 1e-10)  # the condition number of M is 1e4
 
 
 # ---------------------------------------------------------------------- the base
@@ -174,7 +174,7 @@ def on_grove(grove):
 def test_forward_dynamics_inverts_inverse_dynamics_on_a_moving_base(grove, on_grove):
     assert not grove.topology.mimic_names
     assert grove.parents.count(-1) == 2
-    close(on_grove[2], state(grove)[0][2])
+    assert_close(on_grove[2], state(grove)[0][2])
 
 
 def carried(model):
@@ -192,9 +192,9 @@ def test_a_moving_base_is_a_free_joint_that_carries_all(grove, on_grove):
     motion = np.concatenate([still, q]), np.concatenate([v0, qd]), np.concatenate([a0, qdd])
     assert free.joint_names == ("base_joint", *grove.joint_names)
     tau, M, back = dynamics(free, *motion, np.concatenate([np.zeros((1, 6)), f_ext]), None)
-    close(on_grove[0], tau[6:])
-    close(on_grove[1], M[6:, 6:])
-    close(back, motion[2], 1e-10)
+    assert_close(on_grove[0], tau[6:])
+    assert_close(on_grove[1], M[6:, 6:])
+    assert_close(back, motion[2], 1e-10)
 
 
 # ---------------------------------------------------------------------- other libraries
@@ -211,10 +211,10 @@ def compare_with_pinocchio(model, other):
     other.armature = velocity(model.armature)
     data = other.createData()
     truth = pinocchio.rnea(other, data, their_q, velocity(qd), velocity(qdd), forces)
-    close(tau, to_theirs @ truth)
+    assert_close(tau, to_theirs @ truth)
     upper = np.triu(pinocchio.crba(other, data, their_q))
-    close(M, to_theirs @ (upper + np.triu(upper, 1).T) @ to_theirs.T)
-    close(back, to_theirs @ pinocchio.aba(other, data, their_q, velocity(qd), velocity(tau), forces), 1e-10)
+    assert_close(M, to_theirs @ (upper + np.triu(upper, 1).T) @ to_theirs.T)
+    assert_close(back, to_theirs @ pinocchio.aba(other, data, their_q, velocity(qd), velocity(tau), forces), 1e-10)
 
 
 @pytest.mark.parametrize("name", ["arm7", "quadruped"])
@@ -246,7 +246,7 @@ def test_double_pendulum():
     C = s2 / 2 * np.array([-qd[1] * (2 * qd[0] + qd[1]), qd[0] ** 2])
     G = g * np.array([1.5 * np.sin(q[0]) + 0.5 * np.sin(q[0] + q[1]), 0.5 * np.sin(q[0] + q[1])])
     for ours, truth in zip(dynamics(model, q, qd, qdd, None, None), (M @ qdd + C + G, M, qdd), strict=True):
-        close(ours, truth, 1e-13)
+        assert_close(ours, truth, 1e-13)
 
 
 def test_free_rigid_body():
@@ -261,8 +261,8 @@ def test_free_rigid_body():
     of_origin = of_centre - np.cross(wd, c) - np.cross(w, np.cross(w, c))
     qdd = np.concatenate([wd, of_origin - np.cross(w, v)])  # the rate of v in turning axes
     ours, _, back = dynamics(model, q, qd, qdd, f_ext, None)
-    close(ours, tau, 1e-13)
-    close(back, qdd, 1e-13)
+    assert_close(ours, tau, 1e-13)
+    assert_close(back, qdd, 1e-13)
 
 
 # ---------------------------------------------------------------------- couplings
@@ -283,9 +283,9 @@ def test_mimic_joints_are_a_projection_of_the_tree(tmp_path):
     tau, M, back = dynamics(model, q, qd, qdd, f_ext, base_motion)
     motion = G @ q + model.offset, G @ qd, G @ qdd
     tau_tree, M_tree, _ = dynamics(tree, *motion, f_ext, base_motion)
-    close(tau, G.T @ tau_tree)
-    close(M, G.T @ M_tree @ G)
-    close(back, qdd)
+    assert_close(tau, G.T @ tau_tree)
+    assert_close(M, G.T @ M_tree @ G)
+    assert_close(back, qdd)
 
 
 class Weld(Joint):
@@ -308,7 +308,7 @@ def test_a_joint_without_freedom_is_a_rigid_connection():
     assert (welded.nbodies, merged.nbodies, welded.nv) == (3, 2, 2)
     motion, _, base_motion = state(merged)
     for ours, truth in zip(*(dynamics(m, *motion, None, base_motion) for m in models), strict=True):
-        close(ours, truth, 1e-13)
+        assert_close(ours, truth, 1e-13)
 
 
 def test_models_without_degrees_of_freedom():
@@ -335,9 +335,9 @@ def test_derivatives_with_respect_to_forces_accelerations_and_inertias():
         return plain.mass_matrix(model, q), by_qdd, by_tau, *jax.jvp(f, (model.inertia,), (model.inertia,))
 
     M, by_qdd, by_tau, tau, along_inertia = derivatives(model)
-    close(by_qdd, M, 1e-13)
-    close(by_tau @ M, np.eye(model.nv))
-    close(along_inertia, tau, 1e-13)
+    assert_close(by_qdd, M, 1e-13)
+    assert_close(by_tau @ M, np.eye(model.nv))
+    assert_close(along_inertia, tau, 1e-13)
 
 
 def test_single_precision_stays_single():

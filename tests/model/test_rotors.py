@@ -19,7 +19,7 @@ quickly = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0
 J, N = 2e-4, -50.0
 
 
-def close(a, b, tolerance=1e-12):
+def assert_close(a, b, tolerance=1e-12):
     np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * np.abs(b).max())
 
 
@@ -79,8 +79,8 @@ def test_rotors_obey_lagranges_equations():
     tau, M = dynamics(geared, *motion)
     tau_bare, M_bare = dynamics(model, *motion)
     tau_rotors, M_rotors = added_by_rotors(model, *motion)
-    close(tau, tau_bare + tau_rotors)
-    close(M, M_bare + M_rotors)
+    assert_close(tau, tau_bare + tau_rotors)
+    assert_close(M, M_bare + M_rotors)
     coasting, _ = added_by_rotors(model, motion[0], motion[1], 0 * motion[2])
     assert abs(coasting[2]) > 1e-4  # the slider's motor feels its stator tumble
 
@@ -100,7 +100,7 @@ def test_planar_arm_of_two_links():
     (_, M_bare), _ = value_and_slope(model)
     (_, M), by_model = value_and_slope(geared)
     shoulder = np.diag([20**2 * 3 * J, 0])
-    close(M - M_bare, J * np.array([[1, N], [N, N**2]]) + shoulder)
+    assert_close(M - M_bare, J * np.array([[1, N], [N, N**2]]) + shoulder)
     # Ratio and inertia are leaves.
     i = geared.body_names.index("joint2_rotor")
     assert float(by_model.ratio[i]) == pytest.approx(2 * N * J)
@@ -113,7 +113,7 @@ def test_a_rotor_on_the_world_is_armature():
     reflecting = model.replace(armature=model.armature.at[0].set(N**2 * J))
     motion = normal(3, 3)
     for ours, truth in zip(*(dynamics(m, *motion) for m in (geared, reflecting)), strict=True):
-        close(ours, truth)
+        assert_close(ours, truth)
 
 
 def test_gyroscopic_moment():
@@ -131,7 +131,7 @@ def test_gyroscopic_moment():
         moment[speed] = np.asarray(tau - bare)
         np.testing.assert_allclose(moment[speed][:3], J * (N * speed + a @ w) * np.cross(w, a), atol=1e-11)
         assert abs(moment[speed][3]) < 1e-11
-    close((moment[100.0] - moment[0.0])[:3], J * N * 100 * np.cross(w, a), 1e-10)
+    assert_close((moment[100.0] - moment[0.0])[:3], J * N * 100 * np.cross(w, a), 1e-10)
 
 
 def test_a_locked_rotor_rides_along():

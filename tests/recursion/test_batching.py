@@ -65,7 +65,7 @@ def assert_equal(found, truth, tolerance=1e-13):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), found, truth)
 
 
-def same(transform, *args, tolerance=1e-13):
+def assert_same(transform, *args, tolerance=1e-13):
     """Assert that a transformation of `f` gives what the same transformation of the plain function gives."""
     found, truth = quickly(lambda *args: (transform(f)(*args), transform(by_hand)(*args)))(*args)
     assert_equal(found, truth, tolerance)
@@ -74,7 +74,7 @@ def same(transform, *args, tolerance=1e-13):
 
 # ---------------------------------------------------------------------- batches
 def test_one_state():
-    same(lambda f: f, MODEL, Q[0, 0, 0], 2)
+    assert_same(lambda f: f, MODEL, Q[0, 0, 0], 2)
 
 
 def test_batches_of_any_size_are_cut_into_equal_tiles():
@@ -92,17 +92,19 @@ def test_batches_of_any_size_are_cut_into_equal_tiles():
 
 def test_axes_may_be_anywhere():
     counts = jnp.arange(5)
-    same(lambda f: jax.vmap(f, (None, 0, 0)), MODEL, Q[:, 0, 0], counts)
-    same(lambda f: jax.vmap(f, (None, 1, None)), MODEL, Q[:, 0, 0].T, 2)
+    assert_same(lambda f: jax.vmap(f, (None, 0, 0)), MODEL, Q[:, 0, 0], counts)
+    assert_same(lambda f: jax.vmap(f, (None, 1, None)), MODEL, Q[:, 0, 0].T, 2)
     out_axes = {"path": 1, "end": 0, "model": 0}
-    same(lambda f: jax.vmap(f, (None, None, 0), out_axes=out_axes), MODEL, Q[0, 0, 0], counts)
+    assert_same(lambda f: jax.vmap(f, (None, None, 0), out_axes=out_axes), MODEL, Q[0, 0, 0], counts)
 
 
 def test_batches_of_models():
     """Over all leaves, over one leaf, and over models and states together."""
-    same(lambda f: jax.vmap(f, (0, None, None)), MODELS, Q[0, 0, 0], 2)
-    same(lambda f: jax.vmap(f, ({"gain": None, "slope": 0}, None, None)), {**MODEL, "slope": SLOPE}, Q[0, 0, 0], 2)
-    same(lambda f: jax.vmap(f, (0, 0, None)), MODELS, Q[0, 0], 2)
+    assert_same(lambda f: jax.vmap(f, (0, None, None)), MODELS, Q[0, 0, 0], 2)
+    assert_same(
+        lambda f: jax.vmap(f, ({"gain": None, "slope": 0}, None, None)), {**MODEL, "slope": SLOPE}, Q[0, 0, 0], 2
+    )
+    assert_same(lambda f: jax.vmap(f, (0, 0, None)), MODELS, Q[0, 0], 2)
 
 
 ONE_SLOPE = {"gain": None, "slope": 0}
@@ -111,16 +113,16 @@ STATES_IN_MODELS = lambda f: jax.vmap(jax.vmap(f, (None, 0, None)), (0, None, No
 
 
 def test_states_in_states():
-    same(STATES_IN_STATES, MODEL, Q[:, 0], 2)
+    assert_same(STATES_IN_STATES, MODEL, Q[:, 0], 2)
 
 
 def test_states_in_models_and_models_in_states():
-    same(STATES_IN_MODELS, MODELS, Q[:, 0, 0], 2)
-    same(lambda f: jax.vmap(jax.vmap(f, (0, None, None)), (None, 0, None)), MODELS, Q[:, 0, 0], 2)
+    assert_same(STATES_IN_MODELS, MODELS, Q[:, 0, 0], 2)
+    assert_same(lambda f: jax.vmap(jax.vmap(f, (0, None, None)), (None, 0, None)), MODELS, Q[:, 0, 0], 2)
 
 
 def test_one_leaf_of_the_model_in_states():
-    same(
+    assert_same(
         lambda f: jax.vmap(jax.vmap(f, (ONE_SLOPE, None, None)), (None, 0, None)),
         {**MODEL, "slope": SLOPE},
         Q[:3, 0, 0],
@@ -130,18 +132,18 @@ def test_one_leaf_of_the_model_in_states():
 
 def test_states_in_models_with_states():
     out_axes = {"path": 1, "end": 0, "model": 0}
-    same(lambda f: jax.vmap(jax.vmap(f, (None, 0, None), out_axes=out_axes), (0, 1, None)), MODELS, Q[:, 0], 2)
+    assert_same(lambda f: jax.vmap(jax.vmap(f, (None, 0, None), out_axes=out_axes), (0, 1, None)), MODELS, Q[:, 0], 2)
 
 
 def test_three_batches_deep():
     over_all = lambda f: jax.vmap(jax.vmap(jax.vmap(f, (None, 0, None)), (0, 0, None)), (None, 0, 0), out_axes=1)
-    same(over_all, MODELS, np.swapaxes(Q, 1, 2), jnp.arange(5))
+    assert_same(over_all, MODELS, np.swapaxes(Q, 1, 2), jnp.arange(5))
 
 
 def test_batches_of_one_in_batches():
-    same(STATES_IN_STATES, MODEL, Q[:, :1, 0], 2)
-    same(STATES_IN_STATES, MODEL, Q[:1, :, 0], 2)
-    same(STATES_IN_MODELS, jax.tree.map(lambda x: x[:1], MODELS), Q[:1, 0, 0], 2)
+    assert_same(STATES_IN_STATES, MODEL, Q[:, :1, 0], 2)
+    assert_same(STATES_IN_STATES, MODEL, Q[:1, :, 0], 2)
+    assert_same(STATES_IN_MODELS, jax.tree.map(lambda x: x[:1], MODELS), Q[:1, 0, 0], 2)
 
 
 # ---------------------------------------------------------------------- derivatives
@@ -153,29 +155,29 @@ def number(f):
 
 def test_jvp():
     forward = lambda f: lambda *args: jax.jvp(lambda m, q: f(m, q, 2), args, args)
-    same(forward, MODEL, Q[0, 0, 0])
+    assert_same(forward, MODEL, Q[0, 0, 0])
 
 
 def test_gradients_with_respect_to_state_and_model_and_both():
     for argnums in (0, 1, (0, 1)):
-        same(lambda f: jax.grad(number(f), argnums), MODEL, Q[0, 0, 0], 2)
+        assert_same(lambda f: jax.grad(number(f), argnums), MODEL, Q[0, 0, 0], 2)
 
 
 def test_hessian():
-    same(lambda f: jax.hessian(number(f), argnums=1), MODEL, Q[0, 0, 0], 2)
-    same(lambda f: jax.jacrev(jax.grad(number(f)), argnums=1), MODEL, Q[0, 0, 0], 2)
+    assert_same(lambda f: jax.hessian(number(f), argnums=1), MODEL, Q[0, 0, 0], 2)
+    assert_same(lambda f: jax.jacrev(jax.grad(number(f)), argnums=1), MODEL, Q[0, 0, 0], 2)
 
 
 def test_gradient_of_a_batch_and_batch_of_gradients():
-    same(lambda f: jax.vmap(jax.grad(number(f), argnums=(0, 1)), (None, 0, None)), MODEL, Q[:, 0, 0], 2)
+    assert_same(lambda f: jax.vmap(jax.grad(number(f), argnums=(0, 1)), (None, 0, None)), MODEL, Q[:, 0, 0], 2)
     total = lambda f: lambda *args: jax.vmap(number(f), (None, 0, None))(*args).sum()
-    same(lambda f: jax.grad(total(f), argnums=(0, 1)), MODEL, Q[:, 0, 0], 2)
-    same(lambda f: jax.hessian(total(f)), MODEL, Q[:, 0, 0], 2)
+    assert_same(lambda f: jax.grad(total(f), argnums=(0, 1)), MODEL, Q[:, 0, 0], 2)
+    assert_same(lambda f: jax.hessian(total(f)), MODEL, Q[:, 0, 0], 2)
 
 
 def test_gradient_of_nested_batches():
     total = lambda f: lambda *args: STATES_IN_MODELS(number(f))(*args).sum()
-    same(lambda f: jax.grad(total(f), argnums=(0, 1)), MODELS, Q[:, 0, 0], 2)
+    assert_same(lambda f: jax.grad(total(f), argnums=(0, 1)), MODELS, Q[:, 0, 0], 2)
 
 
 # ---------------------------------------------------------------------- control flow
@@ -188,8 +190,8 @@ def test_inside_scan_and_checkpoint():
         return lambda q: (lambda end, seen: end.sum() + jnp.square(seen).sum())(*jax.lax.scan(step, q, None, length=4))
 
     for remember in (True, False):
-        same(lambda f: jax.value_and_grad(rollout(f, remember)), Q[0, 0, 0])
-        same(lambda f: jax.vmap(jax.value_and_grad(rollout(f, remember))), Q[:, 0, 0])
+        assert_same(lambda f: jax.value_and_grad(rollout(f, remember)), Q[0, 0, 0])
+        assert_same(lambda f: jax.vmap(jax.value_and_grad(rollout(f, remember))), Q[:, 0, 0])
 
 
 def test_inside_cond_and_while():
@@ -198,8 +200,8 @@ def test_inside_cond_and_while():
         last = lambda q: jax.lax.while_loop(lambda q: q[0] > -1, body, q)
         return lambda q: jax.lax.cond(q[0] > 0, last, body, q)
 
-    same(until, Q[0, 0, 0])
-    same(lambda f: jax.vmap(until(f)), Q[:, 0, 0])
+    assert_same(until, Q[0, 0, 0])
+    assert_same(lambda f: jax.vmap(until(f)), Q[:, 0, 0])
 
 
 # ---------------------------------------------------------------------- forms
