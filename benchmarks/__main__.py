@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import machine, prepare
+from benchmarks.measure import dispatch_inline, machine, prepare
 
 PARTS = ("dynamics", "large_batch", "latency", "compile", "cost_per_link", "crossover", "accuracy")
 SHORT_PARTS = PARTS[:5]
@@ -19,12 +19,13 @@ def main() -> None:
     """Measure, print the report and write the JSON."""
     options = _options()
     core = prepare(options.core)  # before anything imports JAX
+    dispatch_inline(options.dispatch == "inline")
     warnings.filterwarnings("ignore", module="brax|frax|mujoco")
 
     from benchmarks import report
 
     start = time.perf_counter()
-    results: dict[str, Any] = {"machine": machine(core), "form": "short" if options.short else "long"}
+    results: dict[str, Any] = {"machine": machine(core, options.dispatch), "form": "short" if options.short else "long"}
     report.say(f"core {core} of {results['machine']['cpu']}; CPU time per evaluation, ratios to Pinocchio")
     path = options.output or report.RESULTS / f"{results['form']}-{time.strftime('%Y%m%d-%H%M%S')}.json"
     for part in options.only:
@@ -84,6 +85,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--contenders", type=words, help="of the table: jaxdyn,MuJoCo,MJX,Brax,frax")
     parser.add_argument("--rounds", type=int, default=9, help="samples of which the median is taken (9)")
     parser.add_argument("--core", type=int, help="to run on; by default the first allowed")
+    parser.add_argument(
+        "--dispatch",
+        choices=("inline", "async"),
+        default="inline",
+        help="of JAX's calls: in the calling thread, or not",
+    )
     parser.add_argument("--output", type=Path, help="the JSON file; by default in benchmarks/results")
     options = parser.parse_args()
     options.only = options.only or (SHORT_PARTS if options.short else PARTS)

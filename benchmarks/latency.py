@@ -99,7 +99,7 @@ def _jaxdyn_ways(robot: Robot, state: States, end: np.ndarray, precision: str) -
         ),
         "jaxdyn loop step": (simulate, (model, *arguments), STEPS, end),
     }  # fmt: skip
-    plain = lambda: jax.block_until_ready(jaxdyn.forward_dynamics(model, *arguments))
+    plain = lambda: jaxdyn.forward_dynamics(model, *arguments).block_until_ready()
     ways = {"jaxdyn call": (plain, 1, relative_error(np.asarray(plain(), np.float64), truth))}
     for way, (function, given, steps, expected) in forms.items():
         call = _blocking(compile_function(function, *given).function, given)
@@ -108,7 +108,7 @@ def _jaxdyn_ways(robot: Robot, state: States, end: np.ndarray, precision: str) -
 
 
 def _blocking(function: Callable[..., Any], given: tuple[Any, ...]) -> Callable[[], Any]:
-    return lambda: jax.block_until_ready(function(*given))
+    return lambda: function(*given).block_until_ready()
 
 
 # ---------------------------------------------------------------------- the others

@@ -141,6 +141,13 @@ class Compiled:
     """Bytes that XLA sets aside for intermediate results."""
 
 
+def dispatch_inline(inline: bool) -> None:
+    """Let JAX compute in the calling thread, or hand each call over to another one; before JAX computes anything."""
+    import jax
+
+    jax.config.update("jax_cpu_enable_async_dispatch", not inline)
+
+
 def forget_compiled() -> None:
     """Empty JAX's caches, so that the next compilation starts from nothing.
 
@@ -166,9 +173,10 @@ def compile_function(
     return Compiled(jitted, seconds, int(getattr(memory, "temp_size_in_bytes", 0)))
 
 
-def machine(core: int) -> dict[str, Any]:
+def machine(core: int, dispatch: str) -> dict[str, Any]:
     """Describe where the figures come from."""
     return {
+        "dispatch": dispatch,
         "cpu": _cpu_name(),
         "cores": os.cpu_count(),
         "core_used": core,

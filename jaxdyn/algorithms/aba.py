@@ -224,10 +224,11 @@ def forward_dynamics(
         >>> round(float(qdd[5]), 3)  # it falls
         -9.81
     """
+    part = arguments.moving_part(model)
     require_regular(model)
-    if form == "auto" and under_vmap(model, q, qd, tau, f_ext, base_motion):
+    if form == "auto" and under_vmap(q, qd, tau, f_ext, part.placement, part.inertia, part.armature):
         form = "sweep"  # the same, without tracing the other form in vain
-    return _forward_dynamics_jitted(model, q, qd, tau, f_ext, base_motion, form)
+    return _forward_dynamics_jitted(part, q, qd, tau, f_ext, base_motion, form)
 
 
 @partial(jax.jit, static_argnums=6)
@@ -260,7 +261,7 @@ def mass_matrix_inverse(model: Model, q: Any) -> jax.Array:
     return _mass_matrix_inverse_jitted(model, q)
 
 
-@jax.jit
+@arguments.compiled
 def _mass_matrix_inverse_jitted(model: Model, q: Any) -> jax.Array:
     (q,) = arguments.vectors(model, q=q)
     if not model.nv:

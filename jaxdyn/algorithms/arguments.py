@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 
 from jaxdyn import _checks
 from jaxdyn.model import Model
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(function: F, static: str | None = None) -> F:
+    """Compile a function whose first argument is a model, of which it is handed what motion depends on."""
+    jitted = jax.jit(function, static_argnames=static)
+
+    @wraps(function)
+    def call(model: Model, *args: Any, **kwargs: Any) -> Any:
+        return jitted(moving_part(model), *args, **kwargs)
+
+    return cast(F, call)
+
+
+def moving_part(model: Model) -> Model:
+    """Return the leaves on which motion depends."""
+    if not isinstance(model, Model):
+        raise TypeError(f"model must be a jaxdyn.Model; got {type(model).__name__}")
+    return model.moving
 
 
 def vectors(model: Model, **values: Any) -> tuple[jax.Array, ...]:

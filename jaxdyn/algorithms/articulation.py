@@ -31,8 +31,6 @@ from jaxdyn.spatial.components import Components, components
 Rows = tuple[Any, ...]
 """One row for each column of a stage's joints: velocities, torques."""
 
-JOINT_LEAVES = ("axis", "axis2", "pitch", "ratio", "offset", "joint_parameters")
-
 
 @components
 class Hinge(Components):
@@ -109,15 +107,11 @@ class Stage:
         return self.shaped(jax.tree.map(lambda *xs: _merged(xs, places, q.dtype), *parts))
 
 
-class Articulation:
-    """The static side of a model's links and joints: a walk through its tree, and the joints by stage."""
+class Joints:
+    """The static side of a model's links and joints, in stages."""
 
-    def __init__(self, topology: Topology, canonical: bool):
-        joints, parents = topology.joints, topology.parents
-        self.topology = topology
-        bases = tuple(i for i, joint in enumerate(joints) if parents[i] < 0 and type(joint) is Free)
-        self.walk = Walk(parents, bases)
-        self.stages = [Stage(topology, b, canonical, bool(bases) and k == 0) for k, b in enumerate(self.walk.stages)]
+    def __init__(self, topology: Topology, stages: Sequence[Stage]):
+        self.topology, self.stages = topology, stages
         qd = np.concatenate([np.zeros(0, np.int32), *(stage.qd.ravel() for stage in self.stages)])
         body = np.concatenate([np.zeros(0, np.int32), *(np.tile(stage.flat, stage.width) for stage in self.stages)])
         mimic = np.array(topology.followed, np.int32)[body] >= 0
@@ -198,12 +192,6 @@ class Articulation:
             for stage, link in stages
         ]
 
-    def forces(self, f_ext: jax.Array, links: Sequence[Links]) -> list[Force]:
-        """Return forces on the bodies, (nbodies, 6, batch) in body axes, in link axes."""
-        stages = zip(self.walk.take(Force.from_array(jnp.moveaxis(f_ext, -1, 1))), self.stages, links, strict=True)
-        flat = lambda f: jax.tree.map(lambda x: x.reshape((-1, x.shape[-1])), f)
-        return [stage.shaped(link.hinges.forces(flat(f))) if link.hinges else f for f, stage, link in stages]
-
     def subspace_rates(self, model: Model, q: jax.Array, qd: jax.Array) -> list[tuple[Motion, ...]]:
         """Return the rates of the joints' columns, in body components, at the velocity qd (nv, batch)."""
         leaves = _leaves(model)
@@ -225,6 +213,23 @@ class Articulation:
         return rates
 
 
+class Articulation(Joints):
+    """The joints in the stages of a walk through the tree."""
+
+    def __init__(self, topology: Topology, canonical: bool):
+        joints, parents = topology.joints, topology.parents
+        bases = tuple(i for i, joint in enumerate(joints) if parents[i] < 0 and type(joint) is Free)
+        self.walk = Walk(parents, bases)
+        stages = enumerate(self.walk.stages)
+        super().__init__(topology, [Stage(topology, b, canonical, bool(bases) and k == 0) for k, b in stages])
+
+    def forces(self, f_ext: jax.Array, links: Sequence[Links]) -> list[Force]:
+        """Return forces on the bodies, (nbodies, 6, batch) in body axes, in link axes."""
+        stages = zip(self.walk.take(Force.from_array(jnp.moveaxis(f_ext, -1, 1))), self.stages, links, strict=True)
+        flat = lambda f: jax.tree.map(lambda x: x.reshape((-1, x.shape[-1])), f)
+        return [stage.shaped(link.hinges.forces(flat(f))) if link.hinges else f for f, stage, link in stages]
+
+
 def _advance(joint: Joint, parameters: JointParameters, q: Coordinates, dq: Coordinates) -> Coordinates:
     """Return a joint's coordinates after dq; those that a mimic joint reads are its leader's."""
     if joint.mechanism is joint:
@@ -234,7 +239,7 @@ def _advance(joint: Joint, parameters: JointParameters, q: Coordinates, dq: Coor
 
 def _leaves(model: Model) -> dict[str, jax.Array]:
     """Return the joints' leaves with the batch axis second: (bodies, batch, ...)."""
-    return {name: jnp.moveaxis(getattr(model, name), -1, 1) for name in JOINT_LEAVES}
+    return {name: jnp.moveaxis(getattr(model, name), -1, 1) for name in model.topology.joint_leaves}
 
 
 def _links(stage: Stage, model: Model, leaves: dict[str, jax.Array], q: jax.Array) -> Links:

@@ -69,7 +69,7 @@ _coriolis_product_of_state = batched(_coriolis_product, tile=tile_of_rows())
 _coriolis_matrix_of_state = batched(_coriolis_matrix, tile=tile_of_rows(width=lambda model: model.nv))
 
 
-@jax.jit
+@arguments.compiled
 def coriolis_product(model: Model, q: Any, v: Any, w: Any) -> jax.Array:
     """Compute C(q, v) w, in time proportional to the number of bodies.
 
@@ -89,7 +89,7 @@ def coriolis_product(model: Model, q: Any, v: Any, w: Any) -> jax.Array:
     return _coriolis_product_of_state(model, q, v, w) if model.nv else w
 
 
-@jax.jit
+@arguments.compiled
 def coriolis_matrix(model: Model, q: Any, qd: Any) -> jax.Array:
     r"""Compute the Coriolis matrix: C qd = bias - gravity, and M' - 2C is skew-symmetric.
 

@@ -77,7 +77,7 @@ def _matrix(columns: jax.Array, model: Model, q: jax.Array) -> jax.Array:
 _mass_matrix_of_state = in_all_forms(_columns, mass_matrix_dense, last=_matrix)
 
 
-@partial(jax.jit, static_argnames="form")
+@partial(arguments.compiled, static="form")
 def mass_matrix(model: Model, q: Any, *, form: Form = "auto") -> jax.Array:
     r"""Compute the mass matrix, armature included.
 

@@ -17,14 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn._numerics import rows
-from jaxdyn.algorithms.articulation import Articulation, articulation, tile_of_rows
+from jaxdyn.algorithms.articulation import Joints, Stage, tile_of_rows
 from jaxdyn.model import Model
 from jaxdyn.model.topology import Topology
 from jaxdyn.recursion import batched
 
 
 class _Tables(NamedTuple):
-    joints: Articulation
+    joints: Joints
     jumps: list[np.ndarray]
     """For each doubling, the ancestor whose pose is multiplied from the left; nbodies is the world."""
     moves: np.ndarray
@@ -37,9 +37,29 @@ class _Tables(NamedTuple):
     """(columns,) the velocity that drives each column."""
 
 
+def _in_body_order(topology: Topology) -> Joints:
+    """Return the joints in stages by the number of their columns, each in the order of the bodies."""
+    widths = np.zeros(topology.nbodies, np.int32)
+    for group in topology.groups:
+        widths[group.bodies] = group.qd.shape[1]
+    stages = [np.flatnonzero(widths == width).astype(np.int32) for width in dict.fromkeys(widths.tolist())]
+    return Joints(topology, [Stage(topology, bodies, canonical=False, is_base=False) for bodies in stages])
+
+
+def _by_body(joints: Joints, stages: Any) -> Any:
+    """Bring components by stage, (bodies, 1), into the order of the bodies, (nbodies,)."""
+    order = np.argsort(np.concatenate([stage.flat for stage in joints.stages])).astype(np.int32)
+
+    def join(*parts: Any) -> Any:
+        full = [jnp.broadcast_to(x, (len(stage.flat), 1))[:, 0] for x, stage in zip(parts, joints.stages, strict=True)]
+        return rows(full[0] if len(full) == 1 else jnp.concatenate(full), order)
+
+    return jax.tree.map(join, *stages)
+
+
 @lru_cache(maxsize=256)
 def _tables(topology: Topology) -> _Tables:
-    joints = articulation(topology, canonical=False)
+    joints = _in_body_order(topology)
     n = topology.nbodies
     ancestor = np.array([p if p >= 0 else n for p in topology.parents], np.int32)
     jumps = []
@@ -91,7 +111,7 @@ def dense_terms(
 
     batch_of_one = jax.tree.map(lambda x: x[..., None], model)
     links = joints.links(batch_of_one, q[:, None])
-    X = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, 1))[:, 0], joints.walk.join([link.X for link in links]))
+    X = _by_body(joints, [link.X for link in links])
     start = jnp.stack([x[0] for x in X.p])  # positions are relative to the first root, wherever it stands
     root = np.array(model.parents) < 0
     reach = [jnp.where(root, x - x[:1], x) for x in X.p]
@@ -134,7 +154,7 @@ def _product(a: jax.Array, b: jax.Array) -> jax.Array:
     return (a[..., :, :, None] * b[..., None, :, :]).sum(-2)
 
 
-def _columns(joints: Articulation, stages: Any, R: jax.Array, body: np.ndarray) -> jax.Array:
+def _columns(joints: Joints, stages: Any, R: jax.Array, body: np.ndarray) -> jax.Array:
     """Return columns given in body axes as an array (columns, 6) in world axes."""
     S = joints.spatial_columns(stages, R.dtype)
     parts = [x.reshape(len(body)).astype(R.dtype) for x in (*S.ang, *S.lin)]

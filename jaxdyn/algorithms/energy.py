@@ -15,7 +15,7 @@ from jaxdyn.model import Model, difference, integrate
 from jaxdyn.spatial import Motion, RigidInertia, Vec3
 
 
-@jax.jit
+@arguments.compiled
 def kinetic_energy(model: Model, q: Any, qd: Any) -> jax.Array:
     r"""Compute the kinetic energy, that of armatures included.
 
@@ -89,7 +89,7 @@ def passive_force(model: Model, q: Any, qd: Any) -> jax.Array:
     return -spring - model.damping * qd - model.friction * jnp.tanh(qd * safe_reciprocal(model.v_s))
 
 
-@jax.jit
+@arguments.compiled
 def power(model: Model, q: Any, qd: Any, tau: Any, *, f_ext: Any = None) -> jax.Array:
     r"""Compute the power that joint forces and external forces put into the robot.
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn import _checks
+from jaxdyn.algorithms import arguments
 from jaxdyn.model import Model
 from jaxdyn.model.configuration import joint_transforms
 from jaxdyn.recursion import outward
@@ -37,7 +38,7 @@ def body_poses(model: Model, q: jax.Array) -> Transform:
     return outward(model.parents, _across_joint, Transform.identity(), joint_transforms(model, q))
 
 
-@jax.jit
+@arguments.compiled
 def forward_kinematics(model: Model, q: jax.Array) -> Poses:
     r"""Compute the pose of every body in the world.
 

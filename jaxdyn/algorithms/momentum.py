@@ -19,7 +19,7 @@ from jaxdyn.recursion import batched
 from jaxdyn.spatial import Force, Motion, RigidInertia, Transform, Vec3
 
 
-@jax.jit
+@arguments.compiled
 def center_of_mass(model: Model, q: Any) -> jax.Array:
     r"""Compute the centre of mass of all moving bodies, :math:`\sum m_k c_k / \sum m_k`.
 
@@ -38,14 +38,14 @@ def _center(model: Model, q: jax.Array) -> Vec3:
     return safe_reciprocal(model.inertia[:, 0].sum()) * first_moment(model, q)
 
 
-@jax.jit
+@arguments.compiled
 def center_of_mass_jacobian(model: Model, q: Any) -> jax.Array:
     """Compute the Jacobian of the centre of mass, (3, nv): its velocity is this times qd."""
     (q,) = arguments.vectors(model, q=q)
     return safe_reciprocal(model.inertia[:, 0].sum()) * centroidal_momentum_matrix(model, q)[3:]
 
 
-@jax.jit
+@arguments.compiled
 def centroidal_momentum(model: Model, q: Any, qd: Any) -> jax.Array:
     r"""Compute the momentum of all bodies about their common centre of mass.
 
@@ -64,7 +64,7 @@ def centroidal_momentum(model: Model, q: Any, qd: Any) -> jax.Array:
     return _about_center(model, q, RigidInertia.from_parameters(model.inertia) @ V)
 
 
-@jax.jit
+@arguments.compiled
 def centroidal_momentum_bias(model: Model, q: Any, qd: Any) -> jax.Array:
     r"""Compute :math:`\dot A_G \dot q`, the rate of the centroidal momentum at zero joint acceleration, (6,)."""
     q, qd = arguments.vectors(model, q=q, qd=qd)
@@ -92,7 +92,7 @@ def _centroidal_matrix(model: Model, q: jax.Array) -> jax.Array:
 _centroidal_matrix_of_state = batched(_centroidal_matrix, tile=tile_of_rows())
 
 
-@jax.jit
+@arguments.compiled
 def centroidal_momentum_matrix(model: Model, q: Any) -> jax.Array:
     r"""Compute the centroidal momentum matrix A_G, with :math:`h_G = A_G(q)\, \dot q`.
 

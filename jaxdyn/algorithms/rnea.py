@@ -57,7 +57,7 @@ _inverse_dynamics_of_state = in_all_forms(inverse_dynamics_kernel, inverse_dynam
 _gravity_force_of_state = batched(_gravity_force, tile=tile_of_rows())
 
 
-@partial(jax.jit, static_argnames="form")
+@partial(arguments.compiled, static="form")
 def inverse_dynamics(
     model: Model, q: Any, qd: Any, qdd: Any, *, f_ext: Any = None, base_motion: Any = None, form: Form = "auto"
 ) -> jax.Array:
@@ -95,7 +95,7 @@ def inverse_dynamics(
     )
 
 
-@partial(jax.jit, static_argnames="form")
+@partial(arguments.compiled, static="form")
 def bias_force(
     model: Model, q: Any, qd: Any, *, f_ext: Any = None, base_motion: Any = None, form: Form = "auto"
 ) -> jax.Array:
@@ -122,7 +122,7 @@ def bias_force(
     )
 
 
-@jax.jit
+@arguments.compiled
 def gravity_force(model: Model, q: Any, *, f_ext: Any = None) -> jax.Array:
     r"""Compute the joint forces that hold the robot at rest against gravity.
 

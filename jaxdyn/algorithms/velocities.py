@@ -174,7 +174,7 @@ def _in_axes(both: tuple[jax.Array, jax.Array], axes: str) -> jax.Array:
     return both[axes == "world"]
 
 
-@jax.jit
+@arguments.compiled
 def _body_velocities_jitted(model: Model, q: Any, qd: Any, base_motion: Any) -> Any:
     q, qd = arguments.vectors(model, q=q, qd=qd)
     if not model.nbodies:
@@ -182,7 +182,7 @@ def _body_velocities_jitted(model: Model, q: Any, qd: Any, base_motion: Any) -> 
     return _body_velocities_of_state(model, q, qd, arguments.motion(model, base_motion))
 
 
-@jax.jit
+@arguments.compiled
 def _body_accelerations_jitted(model: Model, q: Any, qd: Any, qdd: Any, base_motion: Any) -> Any:
     q, qd, qdd = arguments.vectors(model, q=q, qd=qd, qdd=qdd)
     if not model.nbodies:

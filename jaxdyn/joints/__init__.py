@@ -1,5 +1,6 @@
 """Joints: what one joint does. One file a type, one contract (`Joint`)."""
 
+from jaxdyn.joints.contract import LEAVES as LEAVES
 from jaxdyn.joints.contract import Coordinates as Coordinates
 from jaxdyn.joints.contract import Joint as Joint
 from jaxdyn.joints.contract import JointParameters as JointParameters

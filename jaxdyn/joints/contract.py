@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,19 +23,22 @@ from jaxdyn.spatial import Mat3, Motion, Transform, Vec3
 
 Coordinates = tuple[Scalar, ...]
 
+LEAVES = ("axis", "axis2", "pitch", "ratio", "offset", "joint_parameters")
+"""The leaves of a model that belong to its joints."""
+
 
 class JointParameters(NamedTuple):
-    """The numbers of a joint that a model holds as leaves; a type reads those that concern it."""
+    """The numbers of a joint that a model holds as leaves; None, if its type does not name them in `Joint.leaves`."""
 
-    axis: Vec3
-    """Unit axis in the inboard frame (and in the body: the joint does not move it)."""
-    axis2: Vec3
-    """Unit second axis of a universal joint, in the body."""
-    pitch: Scalar
+    axis: Any = None
+    """`Vec3`, unit axis in the inboard frame (and in the body: the joint does not move it)."""
+    axis2: Any = None
+    """`Vec3`, unit second axis of a universal joint, in the body."""
+    pitch: Any = None
     """Displacement per angle of a helical joint, m/rad."""
-    ratio: Scalar = 1.0
+    ratio: Any = None
     """Of a mimic joint: its coordinate is ratio * q_ref + offset."""
-    offset: Scalar = 0.0
+    offset: Any = None
     """See `ratio`."""
     custom: Coordinates = ()
     """The parameters that a user's own type names in `custom_parameters`."""
@@ -79,11 +82,17 @@ class Joint:
     """`random` draws a coordinate without limits from [-unbounded, unbounded)."""
     custom_parameters: ClassVar[tuple[str, ...]] = ()
     """Names of further parameters, kept in the model's leaf `joint_parameters`."""
+    leaves: ClassVar[tuple[str, ...]] = ()
+    """The leaves of a model that the methods read; all those of a joint, if a type does not say."""
 
     def __init_subclass__(cls) -> None:
-        """Let a type that says nothing of nv have as many velocities as coordinates."""
+        """Let a type that says nothing of nv have as many velocities as coordinates, and read every leaf."""
         if "nq" in vars(cls) and "nv" not in vars(cls):
             cls.nv = cls.nq
+        if "leaves" not in vars(cls):
+            cls.leaves = LEAVES
+        elif cls.custom_parameters and "joint_parameters" not in cls.leaves:
+            cls.leaves = (*cls.leaves, "joint_parameters")
 
     @property
     def mechanism(self) -> Joint:

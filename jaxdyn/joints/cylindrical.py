@@ -13,6 +13,7 @@ class Cylindrical(Joint):
 
     type = "cylindrical"
     nq = nv = 2
+    leaves = ("axis",)
 
     def transform(self, parameters: JointParameters, q: Coordinates) -> Transform:
         return Transform(axis_angle(parameters.axis, q[0]), q[1] * parameters.axis)

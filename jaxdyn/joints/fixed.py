@@ -10,6 +10,7 @@ class Fixed(Joint):
     """A rigid connection: building a model merges the bodies and keeps the outer one as a named frame."""
 
     type = "fixed"
+    leaves = ()
 
     def transform(self, parameters: JointParameters, q: Coordinates) -> Transform:
         return Transform.identity()

@@ -13,6 +13,7 @@ class Free(Joint):
     type = "free"
     nq = 7
     nv = 6
+    leaves = ()
     unbounded = 1.0
 
     def transform(self, parameters: JointParameters, q: Coordinates) -> Transform:

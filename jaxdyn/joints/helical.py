@@ -11,6 +11,7 @@ class Helical(Joint):
 
     type = "helical"
     nq = nv = 1
+    leaves = ("axis", "pitch")
 
     def transform(self, parameters: JointParameters, q: Coordinates) -> Transform:
         return Transform(axis_angle(parameters.axis, q[0]), (parameters.pitch * q[0]) * parameters.axis)

@@ -18,6 +18,7 @@ class Planar(Joint):
 
     type = "planar"
     nq = nv = 3
+    leaves = ("axis",)
 
     def transform(self, parameters: JointParameters, q: Coordinates) -> Transform:
         in_plane = Vec3(q[1], q[2], 0 * q[1])

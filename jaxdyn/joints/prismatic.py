@@ -11,6 +11,7 @@ class Prismatic(Joint):
 
     type = "prismatic"
     nq = nv = 1
+    leaves = ("axis",)
     unbounded = 1.0
 
     def transform(self, parameters: JointParameters, q: Coordinates) -> Transform:

@@ -12,6 +12,7 @@ class Revolute(Joint):
 
     type = "revolute"
     nq = nv = 1
+    leaves = ("axis",)
 
     def transform(self, parameters: JointParameters, q: Coordinates) -> Transform:
         return Transform(axis_angle(parameters.axis, q[0]), Vec3.zero())
@@ -27,6 +28,7 @@ class Continuous(Revolute):
     """A revolute joint that turns for ever: one angle, never wrapped by `integrate`."""
 
     type = "continuous"
+    leaves = ("axis",)
 
     def difference(self, q0: Coordinates, q1: Coordinates) -> Coordinates:
         """Return the shorter way round, in [-pi, pi)."""

@@ -18,6 +18,7 @@ class Spherical(Joint):
     type = "spherical"
     nq = 4
     nv = 3
+    leaves = ()
 
     def transform(self, parameters: JointParameters, q: Coordinates) -> Transform:
         return Transform(Quaternion(*q).to_matrix(), Vec3.zero())

@@ -12,6 +12,7 @@ class Translation(Joint):
 
     type = "translation"
     nq = nv = 3
+    leaves = ()
     unbounded = 1.0
 
     def transform(self, parameters: JointParameters, q: Coordinates) -> Transform:

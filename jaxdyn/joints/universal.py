@@ -11,6 +11,7 @@ class Universal(Joint):
 
     type = "universal"
     nq = nv = 2
+    leaves = ("axis", "axis2")
 
     def transform(self, parameters: JointParameters, q: Coordinates) -> Transform:
         R = axis_angle(parameters.axis, q[0]) @ axis_angle(parameters.axis2, q[1])

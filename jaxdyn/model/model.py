@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 import jax
@@ -131,6 +132,17 @@ class Model:
         """Floating-point type of the leaves."""
         return jnp.result_type(self.placement)
 
+    @cached_property
+    def moving(self) -> Self:
+        """The model with only those leaves on which its motion depends; the others are None.
+
+        `jit` handles every leaf at every call: the dynamics hands over this part.
+        """
+        read = {"placement", "inertia", "gravity", "armature", *self.topology.joint_leaves}
+        names = {f.name for f in dataclasses.fields(self)} - {"topology", "geometry"}
+        without: dict[str, Any] = dict.fromkeys(names - read)
+        return dataclasses.replace(self, geometry=Shapes(), **without)
+
     def q_slice(self, joint_name: str) -> slice:
         """Return where a joint's coordinates are in q (empty for a mimic joint)."""
         i = self.topology.joint_index(joint_name)
@@ -174,6 +186,8 @@ class Model:
         """Raise a ModelError unless this is one model, not a batch, and (if asked) not traced by jit or grad."""
         leaves = {name: getattr(self, name) for name in ("placement", "axis", "inertia", "gravity")}
         for (name, leaf), ndim in zip(leaves.items(), (2, 2, 2, 1), strict=True):
+            if leaf is None:
+                continue
             if concrete and isinstance(leaf, jax.core.Tracer):
                 raise ModelError("a model with concrete leaves is needed; this one is traced by jit, vmap or grad")
             if np.ndim(leaf) != ndim:

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxdyn._checks import suggestion
 from jaxdyn._numerics import rows
-from jaxdyn.joints import Joint, JointParameters, Mimic
+from jaxdyn.joints import LEAVES, Joint, JointParameters, Mimic
 from jaxdyn.spatial import Vec3
 
 
@@ -38,15 +38,13 @@ def joint_parameters(leaves: Mapping[str, Any], bodies: Any, joint: Joint) -> Jo
         bodies: index of the bodies that the joints carry.
         joint: their type.
     """
-    custom = rows(leaves["joint_parameters"], bodies)
-    return JointParameters(
-        axis=Vec3.from_array(rows(leaves["axis"], bodies)).normalized(),
-        axis2=Vec3.from_array(rows(leaves["axis2"], bodies)).normalized(),
-        pitch=rows(leaves["pitch"], bodies),
-        ratio=rows(leaves["ratio"], bodies),
-        offset=rows(leaves["offset"], bodies),
-        custom=tuple(custom[..., i] for i in range(len(joint.mechanism.custom_parameters))),
-    )
+    read = {name: rows(leaves[name], bodies) for name in joint.leaves}
+    custom = read.pop("joint_parameters", ())
+    for name in ("axis", "axis2"):
+        if name in read:
+            read[name] = Vec3.from_array(read[name]).normalized()
+    numbers = tuple(custom[..., i] for i in range(len(joint.mechanism.custom_parameters)))
+    return JointParameters(**read, custom=numbers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +130,11 @@ class Topology:
     def own_groups(self) -> tuple[JointGroup, ...]:
         """The joints by type without those that have no coordinates of their own."""
         return tuple(group for group in self.groups if group.joint.nq)
+
+    @cached_property
+    def joint_leaves(self) -> tuple[str, ...]:
+        """The leaves of a model that its joints read."""
+        return tuple(name for name in LEAVES if any(name in group.joint.leaves for group in self.groups))
 
     @cached_property
     def mimic_names(self) -> tuple[str, ...]:

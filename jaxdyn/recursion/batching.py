@@ -107,9 +107,9 @@ def batched(
     return wraps(kernel)(function)
 
 
-def under_vmap(*args: Any) -> bool:
-    """Tell whether `jax.vmap` is at work on one of the arguments. It is not seen through a `jax.jit` between."""
-    return any(getattr(x, "batch_dim", None) is not None for x in jax.tree.leaves(args))
+def under_vmap(*arrays: Any) -> bool:
+    """Tell whether `jax.vmap` is at work on one of the arrays. It is not seen through a `jax.jit` between."""
+    return any(isinstance(x, jax.core.Tracer) and getattr(x, "batch_dim", None) is not None for x in arrays)
 
 
 def _in_tiles(kernel: Kernel, size: int, most: int, is_batched: Any, args: Any, least: int) -> Any:

@@ -1,70 +1,21 @@
-"""What dynamics must obey beyond the laws of one state: operators, closed forms, invariances, precision, derivatives.
+"""What dynamics must obey beyond the laws of one state: operators, closed forms, invariances.
 
 One program computes all that is compared on a quadruped, for a batch of models; the witnesses are in NumPy.
 """
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.states import FORMS, forces, in_form, quickly, random_state, relative, stacked
 
 import jaxdyn
-from jaxdyn import ModelBuilder, ModelError
-from jaxdyn.model.random_models import random_chain, random_tree
+from jaxdyn import ModelBuilder
+from jaxdyn.model.random_models import random_tree
 from jaxdyn.spatial import Mat3, RigidInertia, Transform, Vec3
-
-# What counts is the time to compile; these options make that quicker, and the code no worse.
-QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-FORMS = ("sweep", "dense")
-long = partial(pytest.param, marks=pytest.mark.long)
-
-
-def quickly(f, **options):
-    """Compile a function, and let it return NumPy arrays."""
-    compiled = jax.jit(f, compiler_options=QUICK, **options)
-    return lambda *args: jax.tree.map(np.asarray, compiled(*args))
-
-
-def relative(a, b, scale=None):
-    """Return max|a - b| / max|b|, or in units of a given scale."""
-    a, b = np.asarray(a), np.asarray(b)
-    assert a.shape == b.shape
-    scale = np.abs(b).max() if scale is None else scale
-    assert np.isfinite(scale)
-    assert scale > 0
-    return np.abs(a.astype(np.float64) - b).max() / scale
-
-
-def random_state(model, seed=0):
-    """Return a state and what acts on it; quaternions are not of length one."""
-    normal = np.random.default_rng(seed).normal
-    q = np.asarray(jaxdyn.neutral(model)) + normal(size=model.nq)
-    qd, qdd, tau = normal(size=(3, model.nv))
-    return {"q": q, "qd": qd, "qdd": qdd, "tau": tau, "f_ext": normal(size=(model.nbodies, 6))}
-
-
-def stacked(trees):
-    return jax.tree.map(lambda *x: jnp.stack([jnp.asarray(a) for a in x]), *trees)
-
-
-def forces(model, s, form="auto", base_motion=None):
-    """Return what every form computes."""
-    extra = {"f_ext": s["f_ext"], "base_motion": base_motion, "form": form}
-    return {
-        "tau": jaxdyn.inverse_dynamics(model, s["q"], s["qd"], s["qdd"], **extra),
-        "qdd": jaxdyn.forward_dynamics(model, s["q"], s["qd"], s["tau"], **extra),
-        "M": jaxdyn.mass_matrix(model, s["q"], form=form),
-    }
-
-
-in_form = {form: quickly(partial(forces, form=form)) for form in FORMS}
 
 
 # ---------------------------------------------------------------------- a quadruped, and models that are like it
@@ -95,11 +46,11 @@ def slid(model, f_ext):
     return model.replace(placement=placement, inertia=inertia), f_ext
 
 
-@pytest.fixture(scope="module")
-def quadruped():
-    model = jaxdyn.load("quadruped")
-    armature = np.concatenate([np.zeros(6), np.random.default_rng(7).uniform(0.1, 0.5, model.nv - 6)])
-    return model.replace(gravity=(1.0, 2.0, -9.0), armature=armature)
+def with_nothing_else(model):
+    """Return the model with NaN in all leaves that its motion does not depend on."""
+    unknown = [name for name, leaf in vars(model.moving).items() if leaf is None]
+    assert {"damping", "rest", "upper", "frame_placement"} < set(unknown)
+    return model.replace(**{name: np.full_like(getattr(model, name), np.nan) for name in unknown})
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +65,7 @@ def cases(quadruped):
         "slid": (on_slid, s | {"f_ext": f_slid}),
         "weightless": (quadruped.replace(gravity=(0, 0, 0)), s | {"tau": inner, "f_ext": 0 * s["f_ext"]}),
         "held by nothing": (quadruped, s | {"tau": inner}),
+        "known in part": (with_nothing_else(quadruped), s),
     }
 
 
@@ -150,6 +102,10 @@ def test_joint_space_does_not_know_where_frames_are(found, name):
     for key in ("tau", "qdd", "M", "M_inverse"):
         assert relative(getattr(found[name], key), getattr(found["as it is"], key)) < 1e-11, key
     assert relative(found[name].poses.position, found["as it is"].poses.position) > 1e-2
+
+
+def test_motion_depends_on_nothing_but_the_moving_part_of_a_model(found):
+    jax.tree.map(np.testing.assert_array_equal, vars(found["known in part"]), vars(found["as it is"]))
 
 
 def test_the_order_of_siblings_does_not_matter(quadruped):
@@ -349,313 +305,3 @@ def test_a_moving_base_is_a_free_joint_that_moves_like_it(grove):
         assert relative(value, truth[key]) < 1e-12, key
     fd = quickly(partial(jaxdyn.forward_dynamics, f_ext=s["f_ext"], base_motion=(v0, a0), form="sweep"))
     assert relative(fd(grove, s["q"], s["qd"], tau), s["qdd"]) < 1e-11
-
-
-# ---------------------------------------------------------------------- compiled once
-def heavier(model, k):
-    """Return a model with all numbers that dynamics uses changed."""
-    names = ("inertia", "placement", "axis", "armature", "gravity", "damping", "stiffness", "frame_placement")
-    return model.replace(**{name: (1 + 0.1 * k) * getattr(model, name) for name in names})
-
-
-def test_changed_numbers_do_not_trace_again(quadruped):
-    """Not even those of another model of the same structure, built anew; alone and in a batch."""
-    traced = []
-
-    def f(model, s):
-        traced.append(s["q"].shape)
-        return jaxdyn.forward_dynamics(model, s["q"], s["qd"], s["tau"], f_ext=s["f_ext"])
-
-    one, many = jax.jit(f, compiler_options=QUICK), jax.jit(jax.vmap(f), compiler_options=QUICK)
-    for k in range(3):
-        model = heavier(ModelBuilder.from_model(quadruped).build(), k)
-        s = random_state(model, seed=k)
-        one(model, s)
-        many(*map(stacked, ((model, heavier(model, 5)), (s, random_state(model, seed=9)))))
-    assert len(traced) == 2
-
-
-def test_changed_numbers_and_names_do_not_compile_again():
-    """Calls outside of jit, also for other frames and points."""
-    robot, compiled = random_chain(2, seed=1, armature=True), []
-    listener = lambda event, *_, **__: compiled.append(event) if event.endswith("backend_compile_duration") else None
-
-    def calls(model, s, frame):
-        q, qd, qdd = s["q"], s["qd"], s["qdd"]
-        point = s["f_ext"][0, :3]
-        jaxdyn.forward_dynamics(model, q, qd, s["tau"], f_ext=s["f_ext"])
-        jaxdyn.kinetic_energy(model, q, qd)
-        jaxdyn.passive_force(model, q, qd)
-        jaxdyn.frame_velocity(model, q, qd, frame, point)
-        jaxdyn.power(model, q, qd, qdd)
-
-    models = [ModelBuilder.from_model(heavier(robot, k)).build() for k in range(3)]
-    states = [random_state(model, seed=k) for k, model in enumerate(models)]
-    jax.monitoring.register_event_duration_secs_listener(listener)
-    try:
-        calls(models[0], states[0], "tip")
-        first = len(compiled)
-        calls(models[1], states[1], "tip")
-        calls(models[2], states[2], "body_0")
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listener)
-    assert first >= 5
-    assert len(compiled) == first
-
-
-# ---------------------------------------------------------------------- single precision
-def in_single(x):
-    return jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), x)
-
-
-def in_double(x):
-    return jax.tree.map(lambda a: jnp.asarray(a, jnp.float64), x)
-
-
-@pytest.mark.parametrize(
-    ("floating", "form"), [(True, "sweep"), (True, "dense"), (False, "dense"), long(False, "sweep")]
-)
-def test_single_precision_far_from_the_origin(quadruped, floating, form):
-    """At 100 m and at 10 km the result is as good as at home: within 1e-5 of double precision."""
-    model = quadruped if floating else random_chain(4, seed=1, armature=True)
-    s = random_state(model)
-    f = in_form[form]
-    for distance in (0.0, 1e2, 1e4):
-        far = distance * np.array([0.6, -0.48, 0.64])
-        if floating:
-            there, at = model, s | {"q": np.concatenate([s["q"][:4], s["q"][4:7] + far, s["q"][7:]])}
-        else:
-            placement = np.array(model.placement)
-            placement[0, 4:] += far
-            there, at = model.replace(placement=placement), s
-        there, at = in_single(there), in_single(at)
-        truth, rough = f(in_double(there), in_double(at)), f(there, at)
-        for key, value in truth.items():
-            assert rough[key].dtype == np.float32
-            assert 1e-9 < relative(rough[key], value) < 1e-5, (key, distance)
-
-
-def test_single_precision_on_a_chain_of_512_links():
-    """Within 2e-5 of double precision: errors of 512 rotations in a row do not pile up."""
-    model = in_single(random_chain(512, seed=1, armature=True))
-    s = in_single(random_state(model))
-
-    @quickly
-    def compiled(model, s):
-        qd = 0.1 * s["qd"]
-        return {
-            "tau": jaxdyn.inverse_dynamics(model, s["q"], qd, s["qdd"]),
-            "qdd": jaxdyn.forward_dynamics(model, s["q"], qd, s["tau"]),
-        }
-
-    truth, rough = compiled(in_double(model), in_double(s)), compiled(model, s)
-    for key, value in truth.items():
-        assert rough[key].dtype == np.float32
-        assert relative(rough[key], value) < 2e-5, key
-
-
-# ---------------------------------------------------------------------- never NaN
-def special_states(model, dtype):
-    """Return a batch: at rest, with all angles zero, pi or -2 pi, identity quaternions; and moving, through zero."""
-    neutral = np.asarray(jaxdyn.neutral(model))
-    angle = np.ones(model.nq)
-    for name, kind in zip(model.joint_names, model.joint_types, strict=True):
-        if kind in ("free", "spherical"):
-            angle[model.q_slice(name)] = 0
-    states = [(neutral + x * angle, v * np.ones(model.nv)) for x in (0, np.pi, -2 * np.pi) for v in (0, 1)]
-    return tuple(jnp.asarray(np.stack(x), dtype) for x in zip(*states, strict=True))
-
-
-def backward(f, model, q, qd):
-    """Return a value and its derivatives by model and state, in reverse mode."""
-    return jax.value_and_grad(lambda *args: (f(*args) ** 2).sum(), argnums=(0, 1, 2))(model, q, qd)
-
-
-def forward(f, model, q, qd):
-    """Return derivatives by the state, in forward mode."""
-    return jax.jacfwd(f, argnums=(1, 2))(model, q, qd)
-
-
-def curvature(f, model, q, qd):
-    """Return a product of a Hessian by the state, forward over reverse."""
-    number = lambda q, qd: (f(model, q, qd) ** 2).sum()
-    return jax.jvp(jax.grad(number, argnums=(0, 1)), (q, qd), (jnp.ones_like(q), jnp.ones_like(qd)))[1]
-
-
-def dynamics(form):
-    return lambda model, q, qd: jaxdyn.forward_dynamics(model, q, qd, qd, form=form)
-
-
-def springs(model, q, qd):
-    return jaxdyn.passive_force(model, q, qd) + jaxdyn.potential_energy(model, q) + jaxdyn.kinetic_energy(model, q, qd)
-
-
-FINITE = {"sweep": dynamics("sweep"), "dense": dynamics("dense"), "springs": springs}
-JOINTS = {("spherical", "revolute"): "float64", ("free", "planar"): "float32", ("helical", "cylindrical"): "float32"}
-
-
-@pytest.mark.parametrize(
-    ("derivatives", "f", "joints", "dtype"),
-    [
-        (backward, "sweep", ("revolute",), "float32"),
-        (forward, "dense", ("spherical", "revolute"), "float32"),
-        (curvature, "dense", ("spherical", "revolute"), "float64"),
-        *(
-            long(derivatives, f, joints, dtype)
-            for derivatives in (backward, forward, curvature) for f in FINITE for joints, dtype in JOINTS.items()
-        ),
-    ],
-)  # fmt: skip
-def test_values_and_derivatives_are_finite_everywhere(derivatives, f, joints, dtype):
-    """At rest and in motion, at angles of zero, pi and a full turn, at identity quaternions."""
-    model = random_chain(len(joints), seed=3, joints=joints, armature=True, passive=True)
-    model = model.replace(rest=jaxdyn.neutral(model)).astype(dtype)
-    batch = jax.vmap(partial(derivatives, FINITE[f]), in_axes=(None, 0, 0))
-    found = quickly(batch)(model, *special_states(model, dtype))
-    leaves = jax.tree_util.tree_leaves_with_path(found)
-    assert {x.dtype for _, x in leaves} == {np.dtype(dtype)}
-    assert not [jax.tree_util.keystr(path) for path, x in leaves if not np.all(np.isfinite(x))]
-    assert np.any(leaves[-1][1])
-
-
-# ---------------------------------------------------------------------- arguments
-def test_errors_name_the_argument_what_came_and_what_was_wanted():
-    model, x = jaxdyn.load("double_pendulum"), np.zeros(2)
-    for text, call in {
-        r"q must have shape \(2,\).*got \(3,\)": lambda: jaxdyn.mass_matrix(model, np.zeros(3)),
-        r"qd must have shape \(2,\).*got \(1,\)": lambda: jaxdyn.bias_force(model, x, np.zeros(1)),
-        r"qdd must have shape \(2,\).*got \(\)": lambda: jaxdyn.inverse_dynamics(model, x, x, 0.0),
-        r"tau must have shape \(2,\).*got \(5, 2\); use jax.vmap": lambda: jaxdyn.forward_dynamics(
-            model, x, x, np.zeros((5, 2))
-        ),
-        r"w must have shape \(2,\).*got \(4,\)": lambda: jaxdyn.coriolis_product(model, x, x, np.zeros(4)),
-        r"f_ext must have shape \(2, 6\).*got \(6,\)": lambda: jaxdyn.gravity_force(model, x, f_ext=np.zeros(6)),
-        r"base_motion must be a pair": lambda: jaxdyn.bias_force(model, x, x, base_motion=np.zeros(6)),
-        r"base_motion\[1\] must have shape \(6,\).*got \(3,\)": lambda: jaxdyn.inverse_dynamics(
-            model, x, x, x, base_motion=(np.zeros(6), np.zeros(3))
-        ),
-        r'form must be "auto", "sweep" or "dense"; got \'fast\'': lambda: jaxdyn.mass_matrix(model, x, form="fast"),
-        r'axes must be "body" or "world"; got \'base\'': lambda: jaxdyn.body_velocities(model, x, x, axes="base"),
-        r"f_ext must be real; got complex128": lambda: jaxdyn.gravity_force(model, x, f_ext=np.full((2, 6), 1j)),
-        r"qd must be real; got complex128": lambda: jaxdyn.kinetic_energy(model, x, 1j * x),
-        r"'tool'": lambda: jaxdyn.frame_velocity(model, x, x, "tool"),
-        r"one model is needed; this is a batch .*: use jax.vmap": lambda: jaxdyn.mass_matrix(
-            stacked([model, model]), x
-        ),
-    }.items():
-        with pytest.raises(ValueError, match=text):
-            call()
-
-
-@pytest.mark.parametrize("f", ["forward_dynamics", "mass_matrix_inverse"])
-def test_a_joint_that_moves_no_inertia_is_refused_by_name(f):
-    builder = ModelBuilder().add_body("a", joint_name="shoulder", mass=1.0, com=(0, 0, 1), inertia=(1, 1, 1))
-    with pytest.warns(jaxdyn.ModelWarning, match="wrist"):
-        model = builder.add_body("b", "a", joint_name="wrist").build()
-    vectors = [np.zeros(2)] * (3 if f == "forward_dynamics" else 1)
-    with pytest.raises(ModelError, match="joint 'wrist' moves no inertia.*armature"):
-        getattr(jaxdyn, f)(model, *vectors)
-    assert np.all(np.isfinite(getattr(jaxdyn, f)(model.replace(armature=[0.0, 0.1]), *vectors)))
-
-
-def test_integers_and_lists_take_the_type_of_the_model():
-    model = jaxdyn.load("double_pendulum").astype(jnp.float32)
-    for x in ([0, 1], np.array([0, 1]), (0.0, 1.0)):
-        assert jax.eval_shape(lambda: jaxdyn.forward_dynamics(model, x, x, x)).dtype == jnp.float32
-    wide = jax.eval_shape(lambda: jaxdyn.forward_dynamics(model, [0, 1], np.zeros(2), [0, 1]))
-    assert wide.dtype == jnp.float64
-
-
-@pytest.mark.parametrize(
-    ("joints", "f"),
-    [
-        (("revolute", "spherical"), "inverse_dynamics"),
-        (("universal",), "inverse_dynamics"),
-        (("prismatic",), "mass_matrix"),
-    ],
-)  # fmt: skip
-def test_single_precision_stays_single(joints, f):
-    """While double precision is enabled; so that the forms agree, without which there are no derivatives."""
-    model = random_chain(2, seed=1, joints=joints).astype(jnp.float32)
-    x = [np.zeros(n, np.float32) for n in (model.nq, model.nv, model.nv)][: 1 if f == "mass_matrix" else 3]
-    for form in FORMS:
-        assert jax.eval_shape(lambda: getattr(jaxdyn, f)(model, *x, form=form)).dtype == jnp.float32, form
-
-
-@pytest.mark.parametrize("bodies", [0, 1])
-def test_models_without_degrees_of_freedom(bodies):
-    """All functions return arrays of no length, or the numbers of a model at rest."""
-
-    class Weld(jaxdyn.joints.Joint):
-        type, nq = "weld", 0
-
-        def transform(self, parameters, q):
-            return Transform.from_pose(np.array([0.8, 0.0, 0.6, 0.0, 0.1, 0.2, 0.3]))
-
-    builder = ModelBuilder()
-    for _ in range(bodies):
-        builder.add_body("a", joint=Weld(), mass=1.0, inertia=(1, 1, 1))
-    model, x = builder.build(), np.zeros(0)
-    shapes = {
-        (0,): ["inverse_dynamics", "forward_dynamics", "coriolis_product", "bias_force", "gravity_force", "passive_force"],
-        (0, 0): ["mass_matrix", "mass_matrix_inverse", "coriolis_matrix"],
-        (6, 0): ["centroidal_momentum_matrix"],
-        (3, 0): ["center_of_mass_jacobian"],
-        (): ["kinetic_energy", "potential_energy"],
-        (6,): ["centroidal_momentum", "centroidal_momentum_bias"],
-        (bodies, 6): ["body_velocities", "body_accelerations"],
-    }  # fmt: skip
-    three = {"inverse_dynamics", "forward_dynamics", "coriolis_product", "body_accelerations"}
-    one = {"gravity_force", "mass_matrix", "mass_matrix_inverse", "centroidal_momentum_matrix",
-           "center_of_mass_jacobian", "potential_energy"}  # fmt: skip
-    for shape, names in shapes.items():
-        for name in names:
-            arguments = [x] * (3 if name in three else 1 if name in one else 2)
-            found = getattr(jaxdyn, name)(model, *arguments)
-            assert found.shape == shape, name
-            assert np.all(np.isfinite(found))
-
-
-# ---------------------------------------------------------------------- devices
-ON_TWO_DEVICES = """
-import jax, jax.numpy as jnp, numpy as np, jaxdyn
-from jax.sharding import AxisType, PartitionSpec as P
-
-assert jax.device_count() == 2
-model = jaxdyn.load("quadruped")
-rng = np.random.default_rng(0)
-q = np.asarray(jaxdyn.neutral(model)) + rng.normal(size=(4, model.nq))
-qd, tau = rng.normal(size=(2, 4, model.nv))
-
-
-def f(model, q, qd, tau):
-    qdd = lambda q: jaxdyn.forward_dynamics(model, q, qd, tau)
-    return qdd(q), jaxdyn.mass_matrix(model, q), jax.grad(lambda q: (qdd(q) ** 2).sum())(q)
-
-
-def check(found, truth):
-    for a, b in zip(found, truth, strict=True):
-        np.testing.assert_allclose(np.asarray(a).reshape(b.shape), b, rtol=0, atol=1e-11 * np.abs(b).max())
-
-
-batch = jax.vmap(f, (None, 0, 0, 0))
-truth = jax.tree.map(np.asarray, jax.jit(batch)(model, q, qd, tau))
-mesh = jax.make_mesh((2,), ("batch",), axis_types=(AxisType.Auto,))
-shards = P("batch")
-spread = jax.shard_map(batch, mesh=mesh, in_specs=(P(), shards, shards, shards), out_specs=shards)
-check(jax.jit(spread)(model, q, qd, tau), truth)
-print("shard_map")
-check(jax.pmap(batch, in_axes=(None, 0, 0, 0))(model, *(x.reshape(2, 2, -1) for x in (q, qd, tau))), truth)
-print("pmap")
-"""
-
-
-@pytest.mark.long
-def test_a_batch_and_its_gradient_spread_over_two_devices():
-    flags = "--xla_force_host_platform_device_count=2 " + os.environ.get("XLA_FLAGS", "")
-    environment = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu"}
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", ON_TWO_DEVICES],
-        env=environment, capture_output=True, text=True, timeout=900, check=False,
-    )  # fmt: skip
-    assert run.stdout.split() == ["shard_map", "pmap"], run.stderr[-3000:]

@@ -10,6 +10,7 @@ import pytest
 
 from jaxdyn.joints import (
     JOINT_TYPES,
+    LEAVES,
     Joint,
     JointParameters,
     Mimic,
@@ -70,6 +71,23 @@ def samples(joint, dtype="float64", count=8):
 def each_type(where=lambda joint: True):
     chosen = {name: joint for name, joint in TYPES.items() if where(joint)}
     return pytest.mark.parametrize("joint", chosen.values(), ids=chosen.keys())
+
+
+@each_type(lambda joint: joint.leaves != LEAVES)
+def test_a_type_reads_the_leaves_that_it_names_and_no_others(joint):
+    """It works with them alone, and each makes a difference."""
+    q, qd = samples(joint)
+    given = {name: getattr(parameters("float64"), name) for name in joint.leaves}
+
+    def methods(given):
+        alone = JointParameters(**given)
+        everything = joint.transform(alone, q), joint.subspace(alone, q), joint.bias(alone, q, qd)
+        return jnp.stack([jnp.broadcast_to(x, (8,)) for x in jax.tree.leaves(everything)])
+
+    assert np.all(np.isfinite(methods(given)))
+    for name, value in given.items():
+        slope = jax.jacfwd(lambda x: methods(given | {name: x}))(value)
+        assert any(np.any(x) for x in jax.tree.leaves(slope)), name
 
 
 def half_turn(q):

@@ -253,7 +253,7 @@ def test_vmap_is_noticed():
     seen = []
 
     def look(x, y):
-        seen.append(under_vmap({"x": x}, y, None))
+        seen.append(under_vmap(x, y, None))
         return x + y
 
     jax.vmap(look, (0, None))(jnp.ones(3), 1.0)
