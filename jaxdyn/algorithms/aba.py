@@ -17,18 +17,19 @@ from jaxdyn.algorithms.articulation import Articulation, Rows, articulation, til
 from jaxdyn.algorithms.crba import mass_matrix
 from jaxdyn.algorithms.dense import Form, forward_dynamics_dense, in_all_forms
 from jaxdyn.algorithms.motion import (
-    forces_of_motion,
     joint_columns,
     link_inertias,
-    moving_links,
+    loaded_links,
     placed_links,
-    world_in_motion,
 )
 from jaxdyn.algorithms.rnea import bias_force
 from jaxdyn.model import Model
 from jaxdyn.model.consistency import massless_joints_of
 from jaxdyn.recursion import batched, under_vmap
 from jaxdyn.spatial import ArticulatedInertia, Force, Motion, Vec3
+
+LONG = 24
+"""Steps of a sweep from which on the forces of motion are worked out within it (measured)."""
 
 
 class Gain(NamedTuple):
@@ -142,11 +143,11 @@ def _armature(joints: Articulation, model: Model) -> list[Rows]:
 def _forward_dynamics(model: Model, q: Any, qd: Any, tau: Any, f_ext: Any, base_motion: Any) -> jax.Array:
     joints = articulation(model.topology)
     links = joints.links(model, q)
-    moved = moving_links(joints, model, links, q, qd, None, world_in_motion(model, base_motion))
-    M = link_inertias(joints, model, links, moved)
-    b = forces_of_motion(joints, links, M, moved, f_ext)
-    H, l = joint_columns(links, moved), [m.l for m in moved]
-    bodies = list(zip(M, b, H, l, joints.rows(tau), _armature(joints, model), strict=True))
+    loaded = loaded_links(
+        joints, model, links, q, qd, None, f_ext, base_motion, at_once=len(joints.walk.stages[-1]) > LONG
+    )
+    H, l = [link.H for link in loaded], [link.l for link in loaded]
+    bodies = [(*link, *rest) for link, *rest in zip(loaded, joints.rows(tau), _armature(joints, model), strict=True)]
     _, filtered = joints.walk.inward(_filter, (ArticulatedInertia.zero(), Force.zero()), bodies, _solve_base)
     stages = zip(joints.stages, H, l, filtered, strict=True)
     smoothed = [x if stage.is_base else (H_k, l_k, *x) for stage, H_k, l_k, x in stages]

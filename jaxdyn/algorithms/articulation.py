@@ -285,13 +285,13 @@ def tile_of_rows(
 
     Longer rows (lanes x batch, times `width`) share the cost of starting an operation among more states;
     those of 4 kB still leave room for a dozen in a first-level cache. The `per_body` rows of all bodies
-    should stay within 20 MB.
+    should stay within 50 MB.
     """
 
     def tile(model: Model, q: jax.Array, *_: Any) -> int:
         bodies = articulation(model.topology).walk.stages[-1]
         lanes, itemsize = bodies.shape[1] if bodies.ndim > 1 else 1, q.dtype.itemsize * width(model)
-        most = min(row // (lanes * itemsize), 20_000_000 // (model.nbodies * per_body * itemsize))
+        most = min(row // (lanes * itemsize), 50_000_000 // (model.nbodies * per_body * itemsize))
         return max(32 // width(model), 8, most)
 
     return tile

@@ -37,16 +37,17 @@ def _hinge_quaternions(axis: jax.Array) -> jax.Array:
     any length: what is made of them is a rotation to the last place, and stays one along the longest chain.
     """
     x, y, z = axis[:, 0], axis[:, 1], axis[:, 2]
-    size, zero = safe_sqrt((axis * axis).sum(1)), jnp.zeros_like(x)
-    up, down = jnp.stack([size + z, -y, x, zero], axis=1), jnp.stack([-y, size - z, zero, x], axis=1)
-    return jnp.where((z < 0)[:, None], down, up)
+    size, zero, down = safe_sqrt(x * x + y * y + z * z), jnp.zeros_like(x), z < 0
+    either = ((-y, size + z), (size - z, -y), (zero, x), (x, zero))
+    return jnp.stack([jnp.where(down, a, b) for a, b in either], axis=1)
 
 
 def _rotations(quaternion: jax.Array) -> jax.Array:
-    """Return the rotations of quaternions (links, 4, batch), as `spatial.Quaternion.to_matrix` does."""
-    twice = 2 * safe_reciprocal((quaternion * quaternion).sum(1))[:, None, None]
-    v = _combine(_SKEW, quaternion[:, 1:])
-    return _one(v) + twice * (quaternion[:, 0, None, None] * v + _product(v, v))
+    """Return the rotations of quaternions (links, 4, batch): 1 + 2 (w v~ + v v* - |v|^2) / |q|^2."""
+    w, x, y, z = (quaternion[:, i] for i in range(4))
+    v, vv = quaternion[:, 1:], x * x + y * y + z * z
+    turn = w[:, None, None] * _combine(_SKEW, v) + v[:, :, None] * v[:, None] - vv[:, None, None] * _one(v)
+    return _one(v) + (2 * safe_reciprocal(w * w + vv))[:, None, None] * turn
 
 
 def placements(placement: jax.Array) -> Transform:

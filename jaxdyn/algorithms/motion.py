@@ -36,6 +36,19 @@ class Moving(NamedTuple):
     """From the parent's origin to the link's."""
 
 
+class Loaded(NamedTuple):
+    """A link in motion as the inward sweeps see it, in common axes, about its own origin."""
+
+    M: RigidInertia
+    """Inertia."""
+    f: Force
+    """The force that its motion takes."""
+    H: tuple[Motion, ...]
+    """The joint's columns, H*(k)."""
+    l: Vec3
+    """From the parent's origin to the link's."""
+
+
 class Placed(NamedTuple):
     """A link at rest, in common axes."""
 
@@ -105,13 +118,63 @@ def moving_links(
     root_axes: bool = True,
 ) -> list[Moving]:
     """Return all links in motion; without qdd, accelerations are those of the velocity alone."""
+    bodies = _relative_motions(joints, model, links, q, qd, qdd)
+    return joints.walk.outward(_move, world, bodies, _move_base if root_axes else None)
+
+
+def _relative_motions(joints: Articulation, model: Model, links: list[Links], q: Any, qd: Any, qdd: Any) -> list[Any]:
+    """Return of each link its pose, velocity and acceleration relative to its parent."""
     rows = joints.rows(qd)
     V_J = joint_motions(links, rows)
     a_J = [_sum(dS, x) for dS, x in zip(joints.subspace_rates(model, q, qd), rows, strict=True)]
     if qdd is not None:
         a_J = [a + b for a, b in zip(a_J, joint_motions(links, joints.rows(qdd)), strict=True)]
-    bodies = [(link.X, v, a) for link, v, a in zip(links, V_J, a_J, strict=True)]
-    return joints.walk.outward(_move, world, bodies, _move_base if root_axes else None)
+    return [(link.X, v, a) for link, v, a in zip(links, V_J, a_J, strict=True)]
+
+
+def loaded_links(
+    joints: Articulation,
+    model: Model,
+    links: list[Links],
+    q: jax.Array,
+    qd: jax.Array,
+    qdd: Any,
+    f_ext: Any,
+    base_motion: Any,
+    *,
+    at_once: bool,
+) -> list[Loaded]:
+    """Return all links in motion with the forces that this takes.
+
+    The forces are worked out in the sweep itself, `at_once`, or after it for all links together. The first keeps
+    less in memory, the second starts fewer operations.
+    """
+    world, motions = world_in_motion(model, base_motion), _relative_motions(joints, model, links, q, qd, qdd)
+    forces = [None] * len(links) if f_ext is None else joints.forces(f_ext, links)
+    loads = list(zip(joints.inertias(model, links), [link.S for link in links], forces, strict=True))
+    if not at_once:
+        moved = joints.walk.outward(_move, world, motions, _move_base)
+        return [_loaded(*both) for both in zip(moved, loads, strict=True)]
+
+    def with_load(step: Any) -> Any:
+        def loaded_step(inboard: Any, body: Any) -> Any:
+            link, load = body
+            end, moved = step(inboard, link)
+            return end, _loaded(moved, load)
+
+        return loaded_step
+
+    bodies = list(zip(motions, loads, strict=True))
+    return joints.walk.outward(with_load(_move), world, bodies, with_load(_move_base))
+
+
+def _loaded(moved: Moving, load: Any) -> Loaded:
+    """Bring a link's load into common axes, and find M a + V x* M V - f_ext (000 (16); 004 (5))."""
+    M, S, f_ext = load
+    M = M.rotate(moved.R)
+    f = M @ moved.a + moved.V.cross_force(M @ moved.V)
+    f = f if f_ext is None else f - f_ext.rotate(moved.R)
+    return Loaded(M, f, tuple(s.rotate(moved.R) for s in S), moved.l)
 
 
 def _sum(columns: tuple[Motion, ...], x: Any) -> Motion:
@@ -141,13 +204,3 @@ def joint_columns(links: list[Links], moved: Any) -> list[tuple[Motion, ...]]:
 def link_inertias(joints: Articulation, model: Model, links: list[Links], moved: Any) -> list[RigidInertia]:
     """Return the links' inertias in common axes: M(k)."""
     return [M.rotate(m.R) for M, m in zip(joints.inertias(model, links), moved, strict=True)]
-
-
-def forces_of_motion(
-    joints: Articulation, links: list[Links], M: list[RigidInertia], moved: list[Moving], f_ext: Any = None
-) -> list[Force]:
-    """Return the force that each link's motion takes, M a + V x* M V - f_ext (000 (16); 004 (5))."""
-    f = [M_k @ m.a + m.V.cross_force(M_k @ m.V) for M_k, m in zip(M, moved, strict=True)]
-    if f_ext is None:
-        return f
-    return [f_k - e.rotate(m.R) for f_k, e, m in zip(f, joints.forces(f_ext, links), moved, strict=True)]

@@ -10,14 +10,7 @@ import jax
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.articulation import articulation, tile_of_rows
 from jaxdyn.algorithms.dense import Form, in_all_forms, inverse_dynamics_dense
-from jaxdyn.algorithms.motion import (
-    forces_of_motion,
-    joint_columns,
-    link_inertias,
-    moving_links,
-    placed_links,
-    world_in_motion,
-)
+from jaxdyn.algorithms.motion import joint_columns, link_inertias, loaded_links, placed_links
 from jaxdyn.model import Model
 from jaxdyn.recursion import batched
 from jaxdyn.spatial import Force, Motion, Vec3
@@ -34,9 +27,8 @@ def inverse_dynamics_kernel(model: Model, q: Any, qd: Any, qdd: Any, f_ext: Any,
     """Return the joint forces, (nv, batch); without qdd, at zero acceleration."""
     joints = articulation(model.topology)
     links = joints.links(model, q)
-    moved = moving_links(joints, model, links, q, qd, qdd, world_in_motion(model, base_motion))
-    f = forces_of_motion(joints, links, link_inertias(joints, model, links, moved), moved, f_ext)
-    bodies = list(zip(f, joint_columns(links, moved), [m.l for m in moved], strict=True))
+    loaded = loaded_links(joints, model, links, q, qd, qdd, f_ext, base_motion, at_once=True)
+    bodies = [(link.f, link.H, link.l) for link in loaded]
     tau = joints.collect(joints.walk.inward(balance, Force.zero(), bodies)[1])
     return tau if qdd is None else tau + model.armature * qdd
 

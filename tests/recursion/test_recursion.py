@@ -287,6 +287,21 @@ def test_plain_numbers_stay_plain_in_steps(name):
     assert seen[-1][0] is not float
 
 
+@pytest.mark.parametrize("name", ["chain", "quadruped on a base", "uneven on a base"])
+def test_plain_numbers_stay_plain_in_results(name):
+    """What a step knows of all bodies is known after the sweep; without stages it is an array like all results."""
+    walk, parents = Walk(*WALKS[name]), WALKS[name][0]
+    step = lambda carry, x: (carry + x, {"known": 2.5, "none": None, "x": x})
+    x = jnp.arange(1.0, len(parents) + 1)
+    for results in (walk.outward(step, 0.0, walk.take(x)), walk.inward(step, 0.0, walk.take(x))[1]):
+        for result, table in zip(results, walk.stages, strict=True):
+            assert (result["known"], result["none"]) == (2.5, None)
+            np.testing.assert_array_equal(result["x"], table + 1.0)
+    together = outward(parents, step, 0.0, x)
+    np.testing.assert_array_equal(together["known"], np.full(len(parents), 2.5))
+    np.testing.assert_array_equal(together["x"], x)
+
+
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_what_is_handed_on_has_the_type_and_shape_of_the_data(dtype):
     """Also where a step hands on plain numbers, so that a scan can carry it."""
