@@ -12,7 +12,7 @@ from jax.scipy.linalg import cho_solve
 
 from jaxdyn._checks import ModelError
 from jaxdyn._numerics import solve_rows
-from jaxdyn.algorithms import arguments
+from jaxdyn.algorithms import arguments, implicit
 from jaxdyn.algorithms.articulation import Articulation, Rows, articulation, tile_of_rows
 from jaxdyn.algorithms.crba import mass_matrix
 from jaxdyn.algorithms.dense import Form, forward_dynamics_dense, in_all_forms
@@ -25,7 +25,7 @@ from jaxdyn.algorithms.motion import (
 from jaxdyn.algorithms.rnea import bias_force
 from jaxdyn.model import Model
 from jaxdyn.model.consistency import massless_joints_of
-from jaxdyn.recursion import batched, under_vmap
+from jaxdyn.recursion import Known, tiled, under_vmap
 from jaxdyn.spatial import ArticulatedInertia, Force, Motion, Vec3
 
 LONG = 24
@@ -83,25 +83,35 @@ def _filter(outboard: Any, body: Any) -> Any:
     return (_corrected(P, gains, l), z.shift(l)), (gains, innovations)
 
 
-def _acceleration_of_base(P: ArticulatedInertia, z: Force, tau: Rows, armature: Rows) -> Rows:
-    """Find the acceleration of a floating base, whose columns are the identity: P a = tau - z (000 (44))."""
+def _base_matrix(P: ArticulatedInertia, armature: Rows) -> jax.Array:
+    """Return the inertia that a floating base moves, whose columns are the identity, (6, 6, ...)."""
     matrix = P.to_array()
     one = jnp.eye(6, dtype=matrix.dtype).reshape((6, 6) + (1,) * (matrix.ndim - 2))
-    matrix = matrix + one * jnp.stack(armature)[:, None]
+    return matrix + one * jnp.stack(armature)[:, None]
+
+
+def _acceleration_of_base(matrix: jax.Array, z: Force, tau: Rows) -> Rows:
+    """Find the acceleration of a floating base: P a = tau - z (000 (44))."""
     force = jnp.stack(jnp.broadcast_arrays(*(t - f for t, f in zip(tau, (*z.ang, *z.lin), strict=True))))
     return tuple(solve_rows(matrix, force))
 
 
 def _solve_base(outboard: Any, body: Any) -> Any:
-    """Cross the joint of a floating base, which hands nothing on."""
+    """Cross the joint of a floating base, which hands nothing on; return its inertia and acceleration."""
     (P, z), (M, b, _, _, tau, armature) = outboard, body
-    return (ArticulatedInertia.zero(), Force.zero()), _acceleration_of_base(P.plus_rigid(M), z + b, tau, armature)
+    matrix = _base_matrix(P.plus_rigid(M), armature)
+    return (ArticulatedInertia.zero(), Force.zero()), (matrix, _acceleration_of_base(matrix, z + b, tau))
 
 
-def _solve_base_for_torques(outboard: Force, body: Any) -> Any:
-    """Cross the joint of a floating base; what `_factor` leaves there is its inertia."""
-    _, _, (P, armature), tau = body
-    return Force.zero(), _acceleration_of_base(P, outboard, tau, armature)
+def _factor_base(outboard: ArticulatedInertia, body: Any) -> Any:
+    """Cross the joint of a floating base: all that is needed of it is its inertia."""
+    M, _, _, armature = body
+    return ArticulatedInertia.zero(), _base_matrix(outboard.plus_rigid(M), armature)
+
+
+def _solve_base_for_torques(matrix: jax.Array, outboard: Force, tau: Rows) -> Any:
+    """Cross the joint of a floating base, its inertia being known."""
+    return Force.zero(), _acceleration_of_base(matrix, outboard, tau)
 
 
 def _move_base(world: Motion, qdd: Any) -> Any:
@@ -119,14 +129,14 @@ def _factor(outboard: ArticulatedInertia, body: Any) -> Any:
 
 def _whiten(outboard: Force, body: Any) -> Any:
     """Find the innovations of given torques, the gains being known (000 (42)-(43))."""
-    H, l, gains, tau = body
+    (H, l, gains), tau = body
     z, innovations = _innovations(outboard, H, gains, tau)
     return z.shift(l), innovations
 
 
 def _smooth(inboard: Motion, body: Any) -> Any:
     """Find the link's and the joint's acceleration (000 (45)-(47)); columns in reverse order."""
-    H, l, gains, innovations = body
+    (H, l, gains), innovations = body
     lam = inboard.shift(l)
     qdd: list[Any] = []
     for h, (G, root), nu in zip(reversed(H), reversed(gains), reversed(innovations), strict=True):
@@ -140,18 +150,45 @@ def _armature(joints: Articulation, model: Model) -> list[Rows]:
     return joints.rows(model.armature, nothing=jnp.inf)
 
 
-def _forward_dynamics(model: Model, q: Any, qd: Any, tau: Any, f_ext: Any, base_motion: Any) -> jax.Array:
+def _filtered(model: Model, q: Any, qd: Any, tau: Any, f_ext: Any, base_motion: Any) -> Any:
+    """Sweep inward: return the factor of the mass matrix by stage (see `_solved`), and the innovations."""
     joints = articulation(model.topology)
     links = joints.links(model, q)
-    loaded = loaded_links(
-        joints, model, links, q, qd, None, f_ext, base_motion, at_once=len(joints.walk.stages[-1]) > LONG
-    )
-    H, l = [link.H for link in loaded], [link.l for link in loaded]
+    at_once = len(joints.walk.stages[-1]) > LONG
+    loaded = loaded_links(joints, model, links, q, qd, None, f_ext, base_motion, at_once=at_once)
     bodies = [(*link, *rest) for link, *rest in zip(loaded, joints.rows(tau), _armature(joints, model), strict=True)]
     _, filtered = joints.walk.inward(_filter, (ArticulatedInertia.zero(), Force.zero()), bodies, _solve_base)
-    stages = zip(joints.stages, H, l, filtered, strict=True)
-    smoothed = [x if stage.is_base else (H_k, l_k, *x) for stage, H_k, l_k, x in stages]
-    return joints.collect(joints.walk.outward(_smooth, Motion.zero(), smoothed, _move_base))
+    stages = list(zip(joints.stages, loaded, filtered, strict=True))
+    factor = [x[0] if stage.is_base else (link.H, link.l, x[0]) for stage, link, x in stages]
+    return joints, factor, [x[1] for x in filtered]
+
+
+def _smoothed(joints: Articulation, factor: list[Any], innovations: list[Any]) -> jax.Array:
+    """Sweep outward, (nv, batch). What a base has of innovations is its acceleration."""
+    stages = zip(joints.stages, factor, innovations, strict=True)
+    bodies = [e if stage.is_base else (part, e) for stage, part, e in stages]
+    return joints.collect(joints.walk.outward(_smooth, Motion.zero(), bodies, _move_base))
+
+
+def _forward_dynamics(*args: Any) -> jax.Array:
+    return _smoothed(*_filtered(*args))
+
+
+def _forward_dynamics_and_factor(*args: Any) -> tuple[jax.Array, list[Known]]:
+    joints, factor, innovations = _filtered(*args)
+    return _smoothed(joints, factor, innovations), [Known.of(part) for part in factor]
+
+
+def _solved(model: Model, tau: Any, factor: list[Known]) -> jax.Array:
+    """Return the accelerations by torques alone, (nv, batch).
+
+    The factor has of every joint (H, l, gains), and of a floating base its inertia.
+    """
+    joints, parts = articulation(model.topology), [part.tree() for part in factor]
+    stages = zip(joints.stages, parts, joints.rows(tau), strict=True)
+    bodies = [torques if stage.is_base else (part, torques) for stage, part, torques in stages]
+    base_step = partial(_solve_base_for_torques, parts[0])
+    return _smoothed(joints, parts, joints.walk.inward(_whiten, Force.zero(), bodies, base_step)[1])
 
 
 def _mass_matrix_inverse(model: Model, q: Any) -> jax.Array:
@@ -160,21 +197,23 @@ def _mass_matrix_inverse(model: Model, q: Any) -> jax.Array:
     links = joints.links(model, q)
     placed = placed_links(joints, links)
     M, H, l = link_inertias(joints, model, links, placed), joint_columns(links, placed), [m.l for m in placed]
-    armature = _armature(joints, model)
-    base = lambda P, body: (ArticulatedInertia.zero(), (P.plus_rigid(body[0]), body[3]))
-    _, gains = joints.walk.inward(_factor, ArticulatedInertia.zero(), list(zip(M, H, l, armature, strict=True)), base)
+    bodies = list(zip(M, H, l, _armature(joints, model), strict=True))
+    _, gains = joints.walk.inward(_factor, ArticulatedInertia.zero(), bodies, _factor_base)
+    factor = [x[-1] if stage.is_base else x for stage, *x in zip(joints.stages, H, l, gains, strict=True)]
     # The torques are an axis before the batch.
-    H, l, gains = jax.tree.map(lambda x: x if type(x) is float else x[..., None, :], (H, l, gains))
-    unit = joints.rows(jnp.eye(model.nv, dtype=q.dtype)[..., None])
-    bodies = list(zip(H, l, gains, unit, strict=True))
-    _, e = joints.walk.inward(_whiten, Force.zero(), bodies, _solve_base_for_torques)
-    smoothed = [x if s.is_base else (*b[:3], x) for s, b, x in zip(joints.stages, bodies, e, strict=True)]
-    return joints.collect(joints.walk.outward(_smooth, Motion.zero(), smoothed, _move_base))
+    factor = jax.tree.map(lambda x: x if type(x) is float else x[..., None, :], factor)
+    return _solved(model, jnp.eye(model.nv, dtype=q.dtype)[..., None], [Known.of(part) for part in factor])
 
 
-_forward_dynamics_of_state = in_all_forms(_forward_dynamics, forward_dynamics_dense)
-_mass_matrix_inverse_of_state = batched(
-    _mass_matrix_inverse, tile=tile_of_rows(row=20_000, width=lambda model: model.nv)
+_factored = tiled(_forward_dynamics_and_factor, tile=tile_of_rows())
+_solve = tiled(_solved, tile=tile_of_rows())
+_forward_dynamics_of_state = in_all_forms(
+    _forward_dynamics,
+    forward_dynamics_dense,
+    make=lambda kernel, **options: implicit.acceleration(tiled(kernel, **options), _factored, _solve),
+)
+_mass_matrix_inverse_of_state = implicit.inverse(
+    tiled(_mass_matrix_inverse, tile=tile_of_rows(row=20_000, width=lambda model: model.nv))
 )
 _regular: WeakSet[Model] = WeakSet()
 
@@ -241,7 +280,8 @@ def _forward_dynamics_jitted(
         return tau
     if model.topology.mimic_names:
         rest = tau - bias_force(model, q, qd, f_ext=f_ext, base_motion=base_motion, form=form)
-        return cho_solve((_factor_of_mass_matrix(model, q, form), True), rest)
+        factor = _factor_of_mass_matrix(model, q, form)
+        return implicit.solution(model, q, rest, lambda b: cho_solve((factor, True), b))
     f_ext, base_motion = arguments.forces(model, f_ext), arguments.motion(model, base_motion)
     return _forward_dynamics_of_state(form)(model, q, qd, tau, f_ext, base_motion)
 
@@ -268,9 +308,16 @@ def _mass_matrix_inverse_jitted(model: Model, q: Any) -> jax.Array:
     if not model.nv:
         return jnp.zeros((0, 0), q.dtype)
     if model.topology.mimic_names:
-        return cho_solve((_factor_of_mass_matrix(model, q, "auto"), True), jnp.eye(model.nv, dtype=q.dtype))
+        return _mass_matrix_inverse_by_factor(model, q)
     return _mass_matrix_inverse_of_state(model, q)
 
 
 def _factor_of_mass_matrix(model: Model, q: jax.Array, form: Form) -> jax.Array:
+    """Return the Cholesky factor of the mass matrix, of use for solutions whose derivatives do not go through it."""
+    model, q = jax.lax.stop_gradient((model, q))
     return jax.lax.linalg.cholesky(mass_matrix(model, q, form=form), symmetrize_input=False)
+
+
+@implicit.inverse
+def _mass_matrix_inverse_by_factor(model: Model, q: jax.Array) -> jax.Array:
+    return cho_solve((_factor_of_mass_matrix(model, q, "auto"), True), jnp.eye(model.nv, dtype=q.dtype))

@@ -229,10 +229,16 @@ Form = Literal["auto", "sweep", "dense"]
 
 
 def in_all_forms(
-    kernel: Callable[..., Any], dense: Callable[..., Any], last: Callable[..., Any] | None = None
+    kernel: Callable[..., Any],
+    dense: Callable[..., Any],
+    last: Callable[..., Any] | None = None,
+    make: Callable[..., Any] = batched,
 ) -> Callable[[str], Callable[..., Any]]:
-    """Return the choice between two forms of one function: sweeps over batches, and matrices for one state."""
-    sweep = partial(batched, kernel, tile=tile_of_rows(), last=last)
+    """Return the choice between two forms of one function: sweeps over batches, and matrices for one state.
+
+    `make` makes the sweeps a function of one state.
+    """
+    sweep = partial(make, kernel, tile=tile_of_rows(), last=last)
     forms = {
         "auto": sweep(single=dense, single_if=lambda model, *_: model.nv <= LARGEST),
         "sweep": sweep(),

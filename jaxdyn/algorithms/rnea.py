@@ -45,7 +45,7 @@ def _gravity_force(model: Model, q: Any, f_ext: Any) -> jax.Array:
     return joints.collect(joints.walk.inward(balance, Force.zero(), bodies)[1])
 
 
-_inverse_dynamics_of_state = in_all_forms(inverse_dynamics_kernel, inverse_dynamics_dense)
+inverse_dynamics_of_state = in_all_forms(inverse_dynamics_kernel, inverse_dynamics_dense)
 _gravity_force_of_state = batched(_gravity_force, tile=tile_of_rows())
 
 
@@ -82,7 +82,7 @@ def inverse_dynamics(
     q, qd, qdd = arguments.vectors(model, q=q, qd=qd, qdd=qdd)
     if not model.nv:
         return qdd
-    return _inverse_dynamics_of_state(form)(
+    return inverse_dynamics_of_state(form)(
         model, q, qd, qdd, arguments.forces(model, f_ext), arguments.motion(model, base_motion)
     )
 
@@ -109,7 +109,7 @@ def bias_force(
     q, qd = arguments.vectors(model, q=q, qd=qd)
     if not model.nv:
         return qd
-    return _inverse_dynamics_of_state(form)(
+    return inverse_dynamics_of_state(form)(
         model, q, qd, None, arguments.forces(model, f_ext), arguments.motion(model, base_motion)
     )
 

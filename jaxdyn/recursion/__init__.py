@@ -1,9 +1,11 @@
 """Recursions over chains and trees."""
 
 from jaxdyn.recursion.batching import batched as batched
+from jaxdyn.recursion.batching import tiled as tiled
 from jaxdyn.recursion.batching import under_vmap as under_vmap
 from jaxdyn.recursion.limbs import branches as branches
 from jaxdyn.recursion.limbs import equal_limbs as equal_limbs
+from jaxdyn.recursion.sweeps import Known as Known
 from jaxdyn.recursion.sweeps import Packed as Packed
 from jaxdyn.recursion.sweeps import Walk as Walk
 from jaxdyn.recursion.sweeps import outward as outward

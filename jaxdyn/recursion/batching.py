@@ -17,6 +17,8 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
+from jaxdyn.recursion.linear import Derivative, with_values
+
 Kernel = Callable[..., Any]
 
 
@@ -28,7 +30,7 @@ def batched(
     single_if: Callable[..., bool] = lambda *args: True,
     last: Kernel | None = None,
 ) -> Kernel:
-    """Make a kernel on batches a function of one state.
+    """Make a kernel on batches a function of one state, to be batched and differentiated.
 
     Args:
         kernel: a function of pytrees of arrays (..., batch); the batch axis has one length everywhere, or 1.
@@ -43,11 +45,55 @@ def batched(
 
     Returns:
         A function of the same arguments without the batch axis, for use under `jit`, `vmap`, `grad`, ...
-        Derivatives of any order are those of the kernel.
+        Its derivatives, forward and reverse, of any order, are those of the kernel; they run on batches and
+        in tiles as it does, and keep nothing of it in memory but the arguments.
     """
 
+    @jax.custom_jvp
+    def function(*args: Any) -> Any:
+        return primal(*args)
+
+    primal = tiled(kernel, tile=tile, single=single, single_if=single_if, last=last)
+    first = function if last is None else batched(kernel, tile=tile)
+
+    def derivative(primals: Any, tangents: Any) -> Any:
+        """Differentiate along what moves; the rest is constant."""
+        leaves, form = jax.tree.flatten(primals)
+        directions = jax.tree.leaves(tangents, is_leaf=lambda t: isinstance(t, SymbolicZero))
+        moving = tuple(i for i, t in enumerate(directions) if not isinstance(t, SymbolicZero))
+        along = [directions[i] for i in moving]
+        if last is not None:
+            whole = lambda values: jax.tree.unflatten(form, with_values(leaves, moving, values))
+            after = lambda values: last(first(*whole(values)), *whole(values))
+            return jax.jvp(after, ([leaves[i] for i in moving],), (along,))
+        out = function(*primals)
+        results, form_of_results = jax.tree.flatten(out)
+        L = Derivative(
+            kernel=lambda leaves: jax.tree.leaves(kernel(*jax.tree.unflatten(form, leaves))),
+            of_one=lambda kernel, tile: tiled(kernel, tile=tile),
+            tile=lambda leaves: tile(*jax.tree.unflatten(form, leaves)),
+            moving=moving,
+            shapes=tuple((x.shape, x.dtype) for x in results),
+            count=len(leaves),
+        )
+        return out, jax.tree.unflatten(form_of_results, L(leaves, along))
+
+    function.defjvp(derivative, symbolic_zeros=True)
+    return wraps(kernel)(function)
+
+
+def tiled(
+    kernel: Kernel,
+    *,
+    tile: Callable[..., int],
+    single: Kernel | None = None,
+    single_if: Callable[..., bool] = lambda *args: True,
+    last: Kernel | None = None,
+) -> Kernel:
+    """Make a kernel on batches a function of one state, as `batched` does, that has no derivatives."""
+
     def one(*args: Any) -> Any:
-        out = jax.tree.map(lambda x: x[..., 0], kernel(*jax.tree.map(lambda x: jnp.asarray(x)[..., None], args)))
+        out = _on_one(kernel)(*args)
         return out if last is None else last(out, *args)
 
     @custom_vmap
@@ -64,12 +110,12 @@ def batched(
             if not outer and x.shape[-1] == 1:
                 return x
             x = x if outer else jnp.broadcast_to(x[None], (size, *x.shape))
-            x = jnp.moveaxis(jnp.broadcast_to(x, (*x.shape[:-1], inner)), 0, -2)
+            x = jnp.moveaxis(_to_batch(x, inner), 0, -2)
             return x.reshape((*x.shape[:-2], size * inner))
 
         leaves, form = jax.tree.flatten(args)
         out = many(*jax.tree.unflatten(form, [flatten(x, b) for x, b in zip(leaves, flags, strict=True)]))
-        out = jax.tree.map(lambda x: jnp.broadcast_to(x, (*x.shape[:-1], size * inner)), out)
+        out = jax.tree.map(lambda x: _to_batch(x, size * inner), out)
         out = jax.tree.map(lambda x: jnp.moveaxis(x.reshape((*x.shape[:-1], size, inner)), -2, 0), out)
         return out, jax.tree.map(lambda _: True, out)
 
@@ -85,26 +131,19 @@ def batched(
             out = jax.vmap(last, in_axes=(0, *jax.tree.map(lambda b: 0 if b else None, is_batched)))(out, *args)
         return out, jax.tree.map(lambda _: True, out)
 
-    @jax.custom_jvp
-    def function(*args: Any) -> Any:
-        return primal(*args)
+    return primal
 
-    def derivative(primals: Any, tangents: Any) -> Any:
-        """Differentiate the kernel along what moves; the rest is constant."""
-        leaves, form = jax.tree.flatten(primals)
-        directions = jax.tree.leaves(tangents, is_leaf=lambda t: isinstance(t, SymbolicZero))
-        moving = [i for i, t in enumerate(directions) if not isinstance(t, SymbolicZero)]
 
-        def along(*values: Any) -> Any:
-            whole = list(leaves)
-            for i, value in zip(moving, values, strict=True):
-                whole[i] = value
-            return one(*jax.tree.unflatten(form, whole))
+def _on_one(kernel: Kernel) -> Kernel:
+    """Return a kernel as a function of one state, a batch of one."""
+    return lambda *args: jax.tree.map(
+        lambda x: x[..., 0], kernel(*jax.tree.map(lambda x: jnp.asarray(x)[..., None], args))
+    )
 
-        return jax.jvp(along, [leaves[i] for i in moving], [directions[i] for i in moving])
 
-    function.defjvp(derivative, symbolic_zeros=True)
-    return wraps(kernel)(function)
+def _to_batch(x: jax.Array, size: int) -> jax.Array:
+    """Return an array whose last axis has the length of the batch, or 1, with that of the batch."""
+    return jnp.broadcast_to(x, (*x.shape[:-1], size))
 
 
 def under_vmap(*arrays: Any) -> bool:
@@ -124,7 +163,7 @@ def _in_tiles(kernel: Kernel, size: int, most: int, is_batched: Any, args: Any, 
         still, rest = iter(fixed), (jnp.moveaxis(x, 0, -1) for x in moving)
         out = kernel(*jax.tree.unflatten(form, [next(rest) if b else next(still) for b in flags]))
         width = moving[0].shape[0]
-        return jax.tree.map(lambda x: jnp.moveaxis(jnp.broadcast_to(x, (*x.shape[:-1], width)), -1, 0), out)
+        return jax.tree.map(lambda x: jnp.moveaxis(_to_batch(x, width), -1, 0), out)
 
     moving = [x for x, b in zip(leaves, flags, strict=True) if b]
     tiles = max(-(-size // most), min(least, size))

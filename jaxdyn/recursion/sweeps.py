@@ -43,6 +43,29 @@ def unpacked(tree: Any) -> Any:
     return jax.tree.map(lambda x: x.unpack() if is_packed(x) else x, tree, is_leaf=is_packed)
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Known:
+    """A pytree whose plain numbers are no leaves: what is known of it stays known when JAX takes it apart."""
+
+    arrays: list[jax.Array]
+    form: Any = field(metadata={"static": True})
+    """Structure of the pytree."""
+    numbers: tuple[float | None, ...] = field(metadata={"static": True})
+    """Its leaves, None in place of arrays."""
+
+    @classmethod
+    def of(cls, tree: Any) -> Known:
+        """Take a pytree apart."""
+        leaves, form = jax.tree.flatten(tree)
+        return cls(_arrays(leaves), form, tuple(x if _is_plain(x) else None for x in leaves))
+
+    def tree(self) -> Any:
+        """Return the pytree."""
+        rest = iter(self.arrays)
+        return jax.tree.unflatten(self.form, [next(rest) if x is None else x for x in self.numbers])
+
+
 class Walk:
     """A way through a tree. Data of bodies is kept in stages: the bases, if there are any, and all others.
 
@@ -108,15 +131,15 @@ class Walk:
         assert self._lanes is not None
         first = self._lanes[0]
         begin = np.array([-1 - self._parents[body] for body in np.atleast_1d(first)], np.int32).reshape(first.shape)
-        cross, arrays, complete = _on_arrays(step, bodies)
+        cross, known = _on_known(step, bodies)
         start = begin.flat[0]  # all limbs on one base is the usual case: no gather
         same = lambda s: jnp.broadcast_to(s[start], (*begin.shape, *s.shape[1:]))
         first = jax.tree.map(same if np.all(begin == start) else lambda s: s[begin], starts)
-        return complete(jax.lax.scan(cross, first, arrays)[1])
+        return jax.lax.scan(cross, first, known)[1].tree()
 
     def _branched_outward(self, step: Step, starts: Any, bodies: Any) -> Any:
         way = branches(self._parents, self._starts)
-        cross, arrays, complete = _on_arrays(step, bodies)
+        cross, known = _on_known(step, bodies)
 
         def visit(carry: Any, body: Any) -> Any:
             (before, slots), (data, jumps, begin, waits, end) = carry, body
@@ -128,7 +151,7 @@ class Walk:
         slots = jax.tree.map(lambda s: jnp.concatenate([s, _zeros(s, way.slots - self._starts)]), starts)
         before = jax.tree.map(lambda s: s[0], starts)
         tables = (way.jumps, way.begin, way.waits, way.end)
-        return complete(jax.lax.scan(visit, (before, slots), (arrays, *tables))[1])
+        return jax.lax.scan(visit, (before, slots), (known, *tables))[1].tree()
 
     def inward(
         self, step: Step, zero: Any, bodies: Sequence[Any], base_step: Step | None = None
@@ -161,17 +184,17 @@ class Walk:
     def _lanes_inward(self, step: Step, zero: Any, bodies: Any) -> Any:
         assert self._lanes is not None
         lanes = np.atleast_1d(self._lanes[0])
-        cross, arrays, complete = _on_arrays(step, bodies)
+        cross, known = _on_known(step, bodies)
         tips = zero if self._lanes.ndim == 1 else jax.tree.map(lambda z: _zeros(z[None], len(lanes)), zero)
-        end, result = jax.lax.scan(cross, tips, arrays, reverse=True)
+        end, result = jax.lax.scan(cross, tips, known, reverse=True)
         at = [[k for k, body in enumerate(lanes) if self._parents[body] == -1 - start] for start in range(self._starts)]
         ends = end if self._lanes.ndim > 1 else jax.tree.map(lambda e: e[None], end)
         arrived = jax.tree.map(lambda e, z: jnp.stack([sum((e[k] for k in lane), start=z) for lane in at]), ends, zero)
-        return arrived, complete(result)
+        return arrived, result.tree()
 
     def _branched_inward(self, step: Step, zero: Any, bodies: Any) -> Any:
         way = branches(self._parents, self._starts)
-        cross, arrays, complete = _on_arrays(step, bodies)
+        cross, known = _on_known(step, bodies)
 
         def visit(carry: Any, body: Any) -> Any:
             (after, slots), (data, jumps, begin, waits, end, opens) = carry, body
@@ -183,8 +206,8 @@ class Walk:
 
         slots = jax.tree.map(lambda z: _zeros(z[None], way.slots), zero)
         tables = (way.jumps, way.begin, way.waits, way.end, way.opens)
-        (_, slots), result = jax.lax.scan(visit, (zero, slots), (arrays, *tables), reverse=True)
-        return jax.tree.map(lambda s: s[: self._starts], slots), complete(result)
+        (_, slots), result = jax.lax.scan(visit, (zero, slots), (known, *tables), reverse=True)
+        return jax.tree.map(lambda s: s[: self._starts], slots), result.tree()
 
     def _filled(self, world: Any, bodies: Sequence[Any]) -> Any:
         """Give numbers the type and common shape of the bodies' data, as a scan's carry needs them.
@@ -242,28 +265,15 @@ def _like(x: Any, like: jax.Array, n: int) -> jax.Array:
     return jnp.broadcast_to(jnp.asarray(x, like.dtype), (n, *like.shape[1:]))
 
 
-def _on_arrays(step: Step, bodies: Any) -> tuple[Step, list[jax.Array], Callable[[list[jax.Array]], Any]]:
-    """Return the step as one on lists of arrays, that of `bodies`, and a function that completes that of results.
+def _on_known(step: Step, bodies: Any) -> tuple[Step, Known]:
+    """Return the step as one on `Known` data and results, which are those of the bodies without plain numbers."""
 
-    Plain numbers among the bodies' data and results stay outside of the lists.
-    """
-    leaves, form = jax.tree.flatten(bodies)
-    of_results: list[Any] = []
-
-    def cross(carry: Any, arrays: list[jax.Array]) -> Any:
-        end, result = step(carry, unpacked(_completed(form, leaves, arrays)))
-        results, form_of_results = jax.tree.flatten(result)
-        of_results[:] = form_of_results, [x if _is_plain(x) else None for x in results]
+    def cross(carry: Any, body: Known) -> Any:
+        end, result = step(carry, unpacked(body.tree()))
         end = jax.tree.map(lambda new, old: jnp.broadcast_to(jnp.asarray(new, old.dtype), old.shape), end, carry)
-        return end, [x for x in results if not _is_plain(x)]
+        return end, Known.of(result)
 
-    return cross, _arrays(bodies), lambda arrays: _completed(of_results[0], of_results[1], arrays)
-
-
-def _completed(form: Any, leaves: list[Any], arrays: list[jax.Array]) -> Any:
-    """Return the pytree of the plain numbers in `leaves`, with arrays in place of all else."""
-    rest = iter(arrays)
-    return jax.tree.unflatten(form, [x if _is_plain(x) else next(rest) for x in leaves])
+    return cross, Known.of(bodies)
 
 
 def _arrays(tree: Any) -> list[jax.Array]:

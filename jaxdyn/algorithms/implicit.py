@@ -1,0 +1,114 @@
+"""Derivatives of solutions of M x = b: from the equation that they solve, never through the factor of M.
+
+An acceleration solves ID(q, qd, x) = tau. Along any direction of state, input or model, with x held in d ID,
+
+    M dx = dtau - d ID(q, qd, x),
+
+one more solution with the factor that is there. The rule asks itself for x, so that it also serves
+derivatives of any order; JAX transposes it for the reverse mode.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
+
+from jaxdyn.algorithms.rnea import inverse_dynamics_of_state
+from jaxdyn.model import Model
+
+Function = Callable[..., Any]
+
+
+def mass_product(model: Model, q: jax.Array, x: jax.Array) -> jax.Array:
+    """Return M(q) x of one state, in time proportional to the number of bodies."""
+    weightless = dataclasses.replace(model, gravity=jnp.zeros_like(model.gravity))
+    return inverse_dynamics_of_state("sweep")(weightless, q, jnp.zeros_like(x), x, None, None)
+
+
+def solution(model: Model, q: jax.Array, b: jax.Array, solve: Function) -> jax.Array:
+    """Return solve(b), the solution x of M(q) x = b, with the derivatives that the equation gives it."""
+    product = lambda x: mass_product(model, q, x)
+    return jax.lax.custom_linear_solve(product, b, lambda _, b: solve(b), symmetric=True)
+
+
+def acceleration(primal: Function, with_factor: Function, solve: Function) -> Function:
+    """Give forward dynamics of one state its derivatives.
+
+    Args:
+        primal: (model, q, qd, tau, f_ext, base_motion) -> qdd.
+        with_factor: the same arguments -> (qdd, a factor of the mass matrix).
+        solve: (model, b, factor) -> the solution x of M x = b.
+
+    Returns:
+        The function `primal`, differentiable.
+    """
+
+    @jax.custom_jvp
+    def function(*args: Any) -> Any:
+        return primal(*args)
+
+    @jax.custom_jvp
+    def factored(*args: Any) -> Any:
+        return with_factor(*args)
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        qdd, factor = factored(*primals)
+        model, q, qd, tau, f_ext, base_motion = primals
+        dtau = tangents[3]
+        state = (model, q, qd, f_ext, base_motion)
+        inverse = lambda model, q, qd, *rest: inverse_dynamics_of_state("sweep")(model, q, qd, qdd, *rest)
+        change = -derivative_along(inverse, state, (*tangents[:3], *tangents[4:]), jnp.zeros_like(tau))
+        change = change if isinstance(dtau, SymbolicZero) else change + dtau
+        dqdd = solution(model, q, change, lambda b: solve(model, b, factor))
+        return qdd, factor, dqdd
+
+    def of_function(primals: Any, tangents: Any) -> Any:
+        qdd, _, dqdd = rule(primals, tangents)
+        return qdd, dqdd
+
+    def of_factored(primals: Any, tangents: Any) -> Any:
+        """Declare the factor constant: it is a means, not a result."""
+        qdd, factor, dqdd = rule(primals, tangents)
+        return (qdd, factor), (dqdd, jax.tree.map(jnp.zeros_like, factor))
+
+    function.defjvp(of_function, symbolic_zeros=True)
+    factored.defjvp(of_factored, symbolic_zeros=True)
+    return function
+
+
+def inverse(primal: Function) -> Function:
+    """Give the inverse X of the mass matrix, primal(model, q), its derivatives: dX = -X (dM X)."""
+
+    @jax.custom_jvp
+    def function(*args: Any) -> Any:
+        return primal(*args)
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        X = function(*primals)
+        products = lambda model, q: jax.vmap(mass_product, (None, None, 1), 1)(model, q, X)
+        return X, -X @ derivative_along(products, primals, tangents, jnp.zeros_like(X))
+
+    function.defjvp(rule, symbolic_zeros=True)
+    return function
+
+
+def derivative_along(function: Function, primals: Any, tangents: Any, zero: jax.Array) -> jax.Array:
+    """Return the derivative of a function along tangents, of which some may be symbolic zeros; `zero` if all are."""
+    leaves, form = jax.tree.flatten(primals)
+    directions = jax.tree.leaves(tangents, is_leaf=lambda t: isinstance(t, SymbolicZero))
+    moving = [i for i, t in enumerate(directions) if not isinstance(t, SymbolicZero)]
+    if not moving:
+        return zero
+
+    def of(values: Any) -> Any:
+        whole = list(leaves)
+        for i, value in zip(moving, values, strict=True):
+            whole[i] = value
+        return function(*jax.tree.unflatten(form, whole))
+
+    return jax.jvp(of, ([leaves[i] for i in moving],), ([directions[i] for i in moving],))[1]
