@@ -44,7 +44,11 @@ def vector(name: str, value: Any, size: int, what: str, dtype: Any) -> jax.Array
 
     Arrays keep their floating-point type; lists, tuples and integers take `dtype`.
     """
-    array = jnp.asarray(value, dtype) if isinstance(value, (list, tuple)) else jnp.asarray(value)
+    try:
+        array = jnp.asarray(value, dtype) if isinstance(value, (list, tuple)) else jnp.asarray(value)
+    except (TypeError, ValueError):
+        got = "a list of things that make no array" if isinstance(value, (list, tuple)) else _brief(value)
+        raise ValueError(f"{name} must have shape ({size},), one number per {what}; got {got}") from None
     if array.shape != (size,):
         hint = "; use jax.vmap for a batch" if array.ndim > 1 and array.shape[-1] == size else ""
         raise ValueError(f"{name} must have shape ({size},), one number per {what}; got {array.shape}{hint}")

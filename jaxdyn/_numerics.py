@@ -213,6 +213,7 @@ def solve_rows(A: jax.Array, b: jax.Array) -> jax.Array:
     """
     n = len(A)
     index = jnp.arange(n, dtype=np.int32)
+    b = jnp.broadcast_to(b, (n, *jnp.broadcast_shapes(A.shape[2:], b.shape[1:])))
 
     def eliminate(system: Any, j: jax.Array) -> Any:
         A, b = system

@@ -15,22 +15,22 @@ from jaxdyn.model import Model
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def compiled(function: F, static: str | None = None) -> F:
-    """Compile a function whose first argument is a model, of which it is handed what motion depends on."""
+def compiled(function: F, static: str | None = None, whole: bool = False) -> F:
+    """Compile a function whose first argument is a model, of which it is handed what motion depends on, or all."""
     jitted = jax.jit(function, static_argnames=static)
 
     @wraps(function)
     def call(model: Model, *args: Any, **kwargs: Any) -> Any:
-        return jitted(moving_part(model), *args, **kwargs)
+        require_model(model)
+        return jitted(model if whole else model.moving, *args, **kwargs)
 
     return cast(F, call)
 
 
-def moving_part(model: Model) -> Model:
-    """Return the leaves on which motion depends."""
+def require_model(model: Any) -> None:
+    """Raise a TypeError unless this is a model."""
     if not isinstance(model, Model):
         raise TypeError(f"model must be a jaxdyn.Model; got {type(model).__name__}")
-    return model.moving
 
 
 def vectors(model: Model, **values: Any) -> tuple[jax.Array, ...]:

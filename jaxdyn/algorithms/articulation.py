@@ -103,7 +103,8 @@ class Stage:
         parts, places = [], [places for places, _ in self.groups]
         for _, group in self.groups:
             parameters = joint_parameters(leaves, group.bodies, group.joint)
-            parts.append(f(group.joint, parameters, tuple(rows(q, index) for index in group.q.T), group))
+            part = f(group.joint, parameters, tuple(rows(q, index) for index in group.q.T), group)
+            parts.append(_with_floats(part))
         return self.shaped(jax.tree.map(lambda *xs: _merged(xs, places, q.dtype), *parts))
 
 
@@ -164,7 +165,7 @@ class Joints:
         form = jax.tree.structure(stages[0][0])
         leaves = [[jax.tree.leaves(x) for x in columns] for columns in stages]
         parts = [self.columns([tuple(x[i] for x in columns) for columns in leaves], dtype) for i in range(6)]
-        return jax.tree.unflatten(form, parts)
+        return jax.tree.unflatten(form, jnp.broadcast_arrays(*parts))
 
     def collect(self, stages: Sequence[Rows]) -> jax.Array:
         """Return rows by stage and column as (nv, ...)."""
@@ -199,10 +200,10 @@ class Joints:
         def rate(joint: Joint, parameters: JointParameters, x: Coordinates, group: Any) -> tuple[Motion, ...]:
             columns = joint.reads or joint.nv
             v = tuple(rows(qd, index) for index in group.qd.T)
-            if all(type(part) is float for part in jax.tree.leaves(joint.bias(parameters, x, v))):
+            if all(isinstance(part, (int, float)) for part in jax.tree.leaves(joint.bias(parameters, x, v))):
                 return (Motion.zero(),) * width  # columns that are fixed in the body
             still = tuple(jnp.zeros_like(a) for a in v)
-            along = lambda dq: joint.subspace(parameters, _advance(joint, parameters, x, dq))
+            along = lambda dq: _with_floats(joint.subspace(parameters, _advance(joint, parameters, x, dq)))
             rates = jax.tree.map(lambda x: x.astype(q.dtype), jax.jvp(along, (still,), (v,))[1])
             return rates + (Motion.zero(),) * (width - columns)
 
@@ -223,11 +224,28 @@ class Articulation(Joints):
         stages = enumerate(self.walk.stages)
         super().__init__(topology, [Stage(topology, b, canonical, bool(bases) and k == 0) for k, b in stages])
 
+    def by_body(self, stages: Sequence[Any]) -> Any:
+        """Bring results by stage, with the batch axis of any length, into arrays (nbodies, batch)."""
+        both = list(zip(self.stages, stages, strict=True))
+        arrays = [(stage, x) for stage, results in both for x in jax.tree.leaves(results) if type(x) is not float]
+        batch = np.broadcast_shapes(*(x.shape[stage.bodies.ndim :] for stage, x in arrays))
+        dtype = jnp.result_type(*(x for _, x in arrays))
+        full = [
+            jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x, dtype), (*stage.bodies.shape, *batch)), results)
+            for stage, results in both
+        ]
+        return self.walk.join(full)
+
     def forces(self, f_ext: jax.Array, links: Sequence[Links]) -> list[Force]:
         """Return forces on the bodies, (nbodies, 6, batch) in body axes, in link axes."""
         stages = zip(self.walk.take(Force.from_array(jnp.moveaxis(f_ext, -1, 1))), self.stages, links, strict=True)
         flat = lambda f: jax.tree.map(lambda x: x.reshape((-1, x.shape[-1])), f)
         return [stage.shaped(link.hinges.forces(flat(f))) if link.hinges else f for f, stage, link in stages]
+
+
+def _with_floats(tree: Any) -> Any:
+    """Return a pytree with floating-point numbers in place of plain integers."""
+    return jax.tree.map(lambda x: float(x) if type(x) is int else x, tree)
 
 
 def _advance(joint: Joint, parameters: JointParameters, q: Coordinates, dq: Coordinates) -> Coordinates:

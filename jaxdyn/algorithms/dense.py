@@ -222,8 +222,12 @@ def _cross_motion(V: jax.Array, X: jax.Array) -> jax.Array:
     )
 
 
-LARGEST = 48
-"""Number of degrees of freedom up to which one state is computed by matrices (measured, see benchmarks)."""
+LARGEST = {8: 48, 4: 20}
+"""Number of degrees of freedom up to which one state is computed by matrices, by the bytes of a number.
+
+In float64 it is a matter of speed (see benchmarks). In float32 it is one of precision: about one point for the
+whole robot, the inertia of a light finger is the difference of large numbers.
+"""
 
 Form = Literal["auto", "sweep", "dense"]
 
@@ -240,7 +244,7 @@ def in_all_forms(
     """
     sweep = partial(make, kernel, tile=tile_of_rows(), last=last)
     forms = {
-        "auto": sweep(single=dense, single_if=lambda model, *_: model.nv <= LARGEST),
+        "auto": sweep(single=dense, single_if=lambda model, q, *_: model.nv <= LARGEST.get(q.dtype.itemsize, 0)),
         "sweep": sweep(),
         "dense": dense,
     }
@@ -255,6 +259,8 @@ def in_all_forms(
 
 def forward_dynamics_dense(model: Model, q: Any, qd: Any, tau: Any, f_ext: Any, base_motion: Any) -> jax.Array:
     """Return the acceleration at one state, by the Cholesky factor of M."""
+    if q.dtype.itemsize < 4:
+        raise ValueError(f'form="dense" solves in float32 or float64; got {q.dtype}')
     terms = dense_terms(model, q, qd, None, f_ext, base_motion)
     factor = jax.lax.linalg.cholesky(terms.M + jnp.diag(model.armature.astype(q.dtype)), symmetrize_input=False)
     return jax.scipy.linalg.cho_solve((factor, True), tau - terms.tau)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -35,7 +36,7 @@ def kinetic_energy(model: Model, q: Any, qd: Any) -> jax.Array:
     return 0.5 * (bodies + (model.armature * qd * qd).sum())
 
 
-@jax.jit
+@partial(arguments.compiled, whole=True)
 def potential_energy(model: Model, q: Any) -> jax.Array:
     r"""Compute the potential energy: that of gravity, zero at the world's origin, and that of the joints' springs.
 
@@ -64,7 +65,7 @@ def elastic_energy(model: Model, q: jax.Array) -> jax.Array:
     return 0.5 * (model.stiffness * stretch * stretch).sum()
 
 
-@jax.jit
+@partial(arguments.compiled, whole=True)
 def passive_force(model: Model, q: Any, qd: Any) -> jax.Array:
     r"""Compute the forces of the joints' springs, damping and (smooth) Coulomb friction.
 

@@ -7,6 +7,7 @@ axes: by the formulas of `spatial`, if there is a batch of models; else as small
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -36,7 +37,7 @@ def _hinge_quaternions(axis: jax.Array) -> jax.Array:
     Where an axis points down, it is the least rotation from -e_z, after half a turn about e_x. They have
     any length: what is made of them is a rotation to the last place, and stays one along the longest chain.
     """
-    x, y, z = axis[:, 0], axis[:, 1], axis[:, 2]
+    x, y, z = _moderate(*(axis[:, i] for i in range(3)))
     size, zero, down = safe_sqrt(x * x + y * y + z * z), jnp.zeros_like(x), z < 0
     either = ((-y, size + z), (size - z, -y), (zero, x), (x, zero))
     return jnp.stack([jnp.where(down, a, b) for a, b in either], axis=1)
@@ -44,10 +45,17 @@ def _hinge_quaternions(axis: jax.Array) -> jax.Array:
 
 def _rotations(quaternion: jax.Array) -> jax.Array:
     """Return the rotations of quaternions (links, 4, batch): 1 + 2 (w v~ + v v* - |v|^2) / |q|^2."""
-    w, x, y, z = (quaternion[:, i] for i in range(4))
-    v, vv = quaternion[:, 1:], x * x + y * y + z * z
+    w, x, y, z = _moderate(*(quaternion[:, i] for i in range(4)))
+    v, vv = jnp.stack([x, y, z], axis=1), x * x + y * y + z * z
     turn = w[:, None, None] * _combine(_SKEW, v) + v[:, :, None] * v[:, None] - vv[:, None, None] * _one(v)
     return _one(v) + (2 * safe_reciprocal(w * w + vv))[:, None, None] * turn
+
+
+def _moderate(*xs: jax.Array) -> tuple[jax.Array, ...]:
+    """Return a vector whose length does not matter with one whose square neither overflows nor vanishes."""
+    size, limit = reduce(jnp.maximum, map(jnp.abs, jax.lax.stop_gradient(xs))), float(jnp.finfo(xs[0].dtype).max) ** 0.3
+    scale = jnp.where(size > limit, limit**-2, jnp.where(size < 1 / limit, limit**2, 1.0)).astype(size.dtype)
+    return tuple(scale * x for x in xs)
 
 
 def placements(placement: jax.Array) -> Transform:

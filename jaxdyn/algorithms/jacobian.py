@@ -24,14 +24,12 @@ def _jacobian(model: Model, q: Any, body: Any, r: Any) -> jax.Array:
     H = joint_columns(links, placed)
     about_one_point = [tuple(h.shift(-m.p) for h in hs) for hs, m in zip(H, placed, strict=True)]
     columns = joints.spatial_columns(about_one_point, q.dtype)
-    shapes = [(*stage.bodies.shape, q.shape[-1]) for stage in joints.stages]
-    full = [jax.tree.map(lambda x: jnp.broadcast_to(x, s), m) for m, s in zip(placed, shapes, strict=True)]
     world = Placed(Mat3.identity(), Vec3.zero(), Vec3.zero())
     one = lambda x, w: jnp.concatenate([x, jnp.full_like(x[:1], w)])[body[0]]
-    m = jax.tree.map(one, joints.walk.join(full), world)
+    m = jax.tree.map(one, joints.by_body(placed), world)
     J = columns.shift(jax.tree.map(lambda x: x[None], m.p + m.R @ Vec3(*r)))
     moves = jnp.asarray(joints.inboard)[body[0]]
-    return joints.fold(jnp.where(moves[None, :, None], jnp.stack([*J.ang, *J.lin]), 0), 1)
+    return joints.fold(jnp.where(moves[None, :, None], jnp.stack(jnp.broadcast_arrays(*J.ang, *J.lin)), 0), 1)
 
 
 _jacobian_of_state = batched(_jacobian, tile=tile_of_rows())

@@ -82,6 +82,7 @@ def frame_pose(model: Model, q: jax.Array, frame: str, point: Any = None) -> Pos
 
 def frame_number(model: Model, frame: str, point: Any) -> tuple[int, int, Any]:
     """Return the body that carries a frame, the frame's number (-1 for the body's own) and a point in it."""
+    arguments.require_model(model)
     body, number = model.topology.find_frame(frame)
     offset = np.zeros(3, model.dtype) if point is None else _checks.vector("point", point, 3, "axis", model.dtype)
     return body, number, offset

@@ -67,7 +67,7 @@ def inverse_dynamics(
             twist [angular; linear] in its own axes and the rate of its components, like qd and qdd of a free
             joint. At this instant its axes are the world's (gravity is given in them).
         form: "sweep" for recursions over the bodies, "dense" for matrices. "auto" takes matrices for a single
-            state of a model with at most 48 degrees of freedom; recursions for batches (`jax.vmap`) and others.
+            state of a model with at most 48 degrees of freedom (20 in float32); recursions otherwise.
 
     Returns:
         tau, (nv,).
@@ -80,11 +80,10 @@ def inverse_dynamics(
         (7,)
     """
     q, qd, qdd = arguments.vectors(model, q=q, qd=qd, qdd=qdd)
+    of_state = inverse_dynamics_of_state(form)
     if not model.nv:
         return qdd
-    return inverse_dynamics_of_state(form)(
-        model, q, qd, qdd, arguments.forces(model, f_ext), arguments.motion(model, base_motion)
-    )
+    return of_state(model, q, qd, qdd, arguments.forces(model, f_ext), arguments.motion(model, base_motion))
 
 
 @partial(arguments.compiled, static="form")
@@ -107,11 +106,10 @@ def bias_force(
         The bias force, (nv,).
     """
     q, qd = arguments.vectors(model, q=q, qd=qd)
+    of_state = inverse_dynamics_of_state(form)
     if not model.nv:
         return qd
-    return inverse_dynamics_of_state(form)(
-        model, q, qd, None, arguments.forces(model, f_ext), arguments.motion(model, base_motion)
-    )
+    return of_state(model, q, qd, None, arguments.forces(model, f_ext), arguments.motion(model, base_motion))
 
 
 @arguments.compiled

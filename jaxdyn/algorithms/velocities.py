@@ -15,18 +15,19 @@ from jaxdyn.model import Model
 from jaxdyn.recursion import batched
 from jaxdyn.spatial import Mat3, Motion, Transform, Vec3
 
+_AT_REST = Moving(Mat3.identity(), Motion.zero(), Motion.zero(), Vec3.zero())
+
 
 def _moving_bodies(model: Model, q: Any, qd: Any, qdd: Any, base_motion: Any) -> Moving:
     """Return all bodies in motion, without gravity; components (nbodies, batch)."""
+    if not model.nbodies:
+        return jax.tree.map(lambda x: jnp.zeros((0, 1), q.dtype), _AT_REST)
     joints = articulation(model.topology, canonical=False)
     links = joints.links(model, q)
     moved = moving_links(
         joints, model, links, q, qd, qdd, world_in_motion(model, base_motion, gravity=False), root_axes=False
     )
-    batch = jnp.broadcast_shapes(q.shape[1:], qd.shape[1:])
-    shapes = [(*stage.bodies.shape, *batch) for stage in joints.stages]
-    full = [jax.tree.map(lambda x: jnp.broadcast_to(x, s), m) for m, s in zip(moved, shapes, strict=True)]
-    return joints.walk.join(full)
+    return joints.by_body(moved)
 
 
 def _classical(m: Moving) -> Motion:
@@ -65,7 +66,9 @@ def _on_frame(bodies: Moving, body: Any, r: Any, base_motion: Any) -> tuple[Movi
     V, a = (Motion.zero(),) * 2 if base_motion is None else (Motion.from_array(x.T) for x in base_motion)
     world = Moving(Mat3.identity(), V, a, Vec3.zero())
     m = jax.tree.map(
-        lambda x, w: jnp.concatenate([x, jnp.broadcast_to(w, x[:1].shape).astype(x.dtype)])[body[..., 0]], bodies, world
+        lambda x, w: jnp.concatenate([x, jnp.broadcast_to(w, (1, *x.shape[1:])).astype(x.dtype)])[body[..., 0]],
+        bodies,
+        world,
     )
     return m, m.R @ Vec3(*r)
 

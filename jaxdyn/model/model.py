@@ -184,13 +184,12 @@ class Model:
 
     def require_single(self, *, concrete: bool = True) -> None:
         """Raise a ModelError unless this is one model, not a batch, and (if asked) not traced by jit or grad."""
-        leaves = {name: getattr(self, name) for name in ("placement", "axis", "inertia", "gravity")}
-        for (name, leaf), ndim in zip(leaves.items(), (2, 2, 2, 1), strict=True):
-            if leaf is None:
+        for name, leaf in vars(self).items():
+            if leaf is None or name not in _AXES:
                 continue
             if concrete and isinstance(leaf, jax.core.Tracer):
                 raise ModelError("a model with concrete leaves is needed; this one is traced by jit, vmap or grad")
-            if np.ndim(leaf) != ndim:
+            if np.ndim(leaf) != _AXES[name]:
                 raise ModelError(
                     f"one model is needed; this is a batch of them ({name} has shape {np.shape(leaf)}): use jax.vmap"
                 )
@@ -210,3 +209,10 @@ class Model:
             f"Model({t.name!r}: {t.nbodies} bodies, nq={t.nq}, nv={t.nv}, "
             f"{len(t.frame_names)} frames, {np.dtype(self.dtype).name})"
         )
+
+
+_MATRICES = ("placement", "axis", "axis2", "joint_parameters", "inertia", "frame_placement")
+_AXES = {
+    f.name: 2 if f.name in _MATRICES else 1 for f in dataclasses.fields(Model) if f.name not in ("topology", "geometry")
+}
+"""Number of axes of each leaf of one model."""

@@ -105,6 +105,9 @@ def tiled(
         """Flatten a second batch into the last axis."""
         flags = jax.tree.leaves(is_batched)
         inner = max(x.shape[-1] for x in jax.tree.leaves(args))
+        if not size:
+            out = _empty(kernel, args, flags)
+            return out, jax.tree.map(lambda _: True, out)
 
         def flatten(x: jax.Array, outer: bool) -> jax.Array:
             if not outer and x.shape[-1] == 1:
@@ -125,6 +128,9 @@ def tiled(
 
     @primal.def_vmap
     def rule(size: int, is_batched: Any, *args: Any) -> Any:
+        if not size:
+            out = _empty(one, args, jax.tree.leaves(is_batched))
+            return out, jax.tree.map(lambda _: True, out)
         most = tile(*args) if jax.default_backend() == "cpu" else size
         out = _in_tiles(many, size, most, is_batched, args, least=1 if last is None else 2)
         if last is not None:
@@ -132,6 +138,14 @@ def tiled(
         return out, jax.tree.map(lambda _: True, out)
 
     return primal
+
+
+def _empty(function: Kernel, args: Any, flags: list[bool]) -> Any:
+    """Return the results of a function for an empty batch, the first axis of the batched leaves."""
+    leaves, form = jax.tree.flatten(args)
+    one = [jax.ShapeDtypeStruct(x.shape[b:], x.dtype) for x, b in zip(leaves, flags, strict=True)]
+    shapes = jax.eval_shape(function, *jax.tree.unflatten(form, one))
+    return jax.tree.map(lambda x: jnp.zeros((0, *x.shape), x.dtype), shapes)
 
 
 def _on_one(kernel: Kernel) -> Kernel:

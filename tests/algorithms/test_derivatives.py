@@ -113,7 +113,9 @@ def test_batches_of_gradients_and_gradients_of_batches(robot):
     single = quickly(slope)
     for k in range(3):
         s = jax.tree.map(lambda x: x[k], states)
-        assert_all_close(jax.tree.map(lambda x: x[k], of_each), single(factors[k] * np.asarray(robot.inertia), s), 1e-11)
+        assert_all_close(
+            jax.tree.map(lambda x: x[k], of_each), single(factors[k] * np.asarray(robot.inertia), s), 1e-11
+        )
     alone = [single(robot.inertia, jax.tree.map(lambda x: x[k], states)) for k in range(3)]
     by_inertia, by_state = zip(*alone, strict=True)
     assert_all_close(total, (sum(by_inertia), jax.tree.map(lambda *x: np.stack(x), *by_state)), 1e-11)

@@ -14,7 +14,7 @@ from helpers.states import FORMS, QUICK, in_form, long, quickly, random_state, r
 import jaxdyn
 from jaxdyn import ModelBuilder, ModelError
 from jaxdyn.model.random_models import random_chain
-from jaxdyn.spatial import Transform
+from jaxdyn.spatial import Mat3, Motion, Transform, Vec3
 
 
 # ---------------------------------------------------------------------- compiled once
@@ -204,6 +204,14 @@ def test_errors_name_the_argument_what_came_and_what_was_wanted():
         r'axes must be "body" or "world"; got \'base\'': lambda: jaxdyn.body_velocities(model, x, x, axes="base"),
         r"f_ext must be real; got complex128": lambda: jaxdyn.gravity_force(model, x, f_ext=np.full((2, 6), 1j)),
         r"qd must be real; got complex128": lambda: jaxdyn.kinetic_energy(model, x, 1j * x),
+        r"q must have shape \(2,\).*got None": lambda: jaxdyn.mass_matrix(model, None),
+        r"q must have shape \(2,\).*got a list of things": lambda: jaxdyn.mass_matrix(model, [[1, 2], [3]]),
+        r'form="dense" solves in float32 or float64; got float16': lambda: jaxdyn.forward_dynamics(
+            model.astype(jnp.float16), *[np.zeros(2, np.float16)] * 3, form="dense"
+        ),
+        r"form must be .*got 'fast'": lambda: jaxdyn.inverse_dynamics(
+            ModelBuilder().build(), *[np.zeros(0)] * 3, form="fast"
+        ),
         r"'tool'": lambda: jaxdyn.frame_velocity(model, x, x, "tool"),
         r"one model is needed; this is a batch .*: use jax.vmap": lambda: jaxdyn.mass_matrix(
             stacked([model, model]), x
@@ -213,10 +221,30 @@ def test_errors_name_the_argument_what_came_and_what_was_wanted():
             call()
 
 
-@pytest.mark.parametrize("f", ["forward_dynamics", "inverse_dynamics", "mass_matrix", "forward_kinematics"])
-def test_what_is_no_model_is_refused(f):
+@pytest.mark.parametrize(
+    ("f", "arguments"),
+    {"forward_dynamics": 3, "inverse_dynamics": 3, "mass_matrix": 1, "mass_matrix_inverse": 1, "forward_kinematics": 1,
+     "potential_energy": 1, "passive_force": 2, "jacobian": 1, "frame_velocity": 2, "frame_pose": 1}.items(),
+)  # fmt: skip
+def test_what_is_no_model_is_refused(f, arguments):
+    frame = ["tool"] if f.startswith(("jacobian", "frame")) else []
     with pytest.raises(TypeError, match=r"model must be a jaxdyn.Model; got str"):
-        getattr(jaxdyn, f)("arm7", *[np.zeros(7)] * (3 if "dynamics" in f else 1))
+        getattr(jaxdyn, f)("arm7", *[np.zeros(7)] * arguments, *frame)
+
+
+@pytest.mark.parametrize("leaf", ["armature", "axis", "inertia", "damping", "stiffness"])
+def test_a_batch_of_models_is_refused_without_vmap(leaf):
+    model, x = random_chain(2, seed=1, armature=True), np.zeros(2)
+    many = model.replace(**{leaf: jnp.stack([getattr(model, leaf)] * 2)})
+    calls = [lambda: jaxdyn.passive_force(many, x, x), lambda: jaxdyn.potential_energy(many, x)]
+    if leaf not in ("damping", "stiffness"):
+        calls += [
+            lambda: jaxdyn.forward_dynamics(many, x, x, x), lambda: jaxdyn.mass_matrix(many, x),
+            lambda: jaxdyn.mass_matrix_inverse(many, x), lambda: jaxdyn.kinetic_energy(many, x, x),
+        ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(ModelError, match=rf"one model is needed; this is a batch .*{leaf}.*: use jax.vmap"):
+            call()
 
 
 @pytest.mark.parametrize("f", ["forward_dynamics", "mass_matrix_inverse"])
@@ -286,6 +314,108 @@ def test_models_without_degrees_of_freedom(bodies):
             found = getattr(jaxdyn, name)(model, *arguments)
             assert found.shape == shape, name
             assert np.all(np.isfinite(found))
+    at_rest = ModelBuilder().add_frame("post", None, xyz=(1, 2, 3)).build()
+    np.testing.assert_array_equal(jaxdyn.frame_velocity(at_rest, x, x, "post"), np.zeros(6))
+    np.testing.assert_array_equal(jaxdyn.frame_acceleration(at_rest, x, x, x, "post"), np.zeros(6))
+
+
+# ---------------------------------------------------------------------- batches of anything
+def everything(model, s):
+    """Return what all functions say."""
+    q, qd, qdd, tau, f_ext = (s[name] for name in ("q", "qd", "qdd", "tau", "f_ext"))
+    base = s["base"]
+    return {
+        "inverse_dynamics": jaxdyn.inverse_dynamics(model, q, qd, qdd, f_ext=f_ext, base_motion=base),
+        "forward_dynamics": jaxdyn.forward_dynamics(model, q, qd, tau, f_ext=f_ext, base_motion=base),
+        "gravity_force": jaxdyn.gravity_force(model, q),
+        "mass_matrix": jaxdyn.mass_matrix(model, q),
+        "mass_matrix_inverse": jaxdyn.mass_matrix_inverse(model, q),
+        "coriolis_matrix": jaxdyn.coriolis_matrix(model, q, qd),
+        "kinetic_energy": jaxdyn.kinetic_energy(model, q, qd),
+        "power": jaxdyn.power(model, q, qd, tau, f_ext=f_ext),
+        "centroidal_momentum_bias": jaxdyn.centroidal_momentum_bias(model, q, qd),
+        "body_velocities": jaxdyn.body_velocities(model, q, qd, base_motion=base),
+        "body_accelerations": jaxdyn.body_accelerations(model, q, qd, qdd, base_motion=base),
+        "jacobian": jaxdyn.jacobian(model, q, "tip", s["point"]),
+        "frame_acceleration": jaxdyn.frame_acceleration(model, q, qd, qdd, "tip", s["point"], base_motion=base),
+    }
+
+
+def with_point(model, seed=0):
+    v0, a0, point = np.split(np.random.default_rng(seed).normal(size=15), [6, 12])
+    return random_state(model, seed) | {"base": (v0, a0), "point": point}
+
+
+@pytest.mark.parametrize("joints", [("prismatic",), ("free",), long(("revolute",)), long(("revolute", "spherical"))])
+def test_a_batch_of_any_one_argument(joints):
+    """Three of the one, one of all others; also of a leaf of the model; and none at all."""
+    model = random_chain(len(joints), seed=1, joints=joints, armature=True)
+    s = with_point(model)
+    parts = {"q": ("q",), "qd": ("qd",), "qdd": ("qdd",), "base": ("base", 0), "point": ("point",)}
+    leaves = ("placement", "inertia", "armature", "gravity", "frame_placement", *model.topology.joint_leaves)
+
+    def at(path, x):
+        if path[0] in leaves:
+            return everything(model.replace(**{path[0]: x}), s)
+        return everything(model, s | {path[0]: x if len(path) == 1 else (x, s["base"][1])})
+
+    shapes = jax.eval_shape(lambda: everything(model, s))
+    for path in (*parts.values(), *((leaf,) for leaf in leaves)):
+        x = np.asarray(getattr(model, path[0]) if path[0] in leaves else s["base"][0] if len(path) > 1 else s[path[0]])
+        for count in (3, 0):
+            found = jax.eval_shape(jax.vmap(partial(at, path)), np.stack([x] * 3)[:count])
+            assert {n: a.shape for n, a in found.items()} == {n: (count, *a.shape) for n, a in shapes.items()}, path
+    path = ("inertia",) if joints == ("prismatic",) else ("base", 0)
+    x = np.asarray(model.inertia if path == ("inertia",) else s["base"][0])
+    batch = np.stack([x, 1.1 * x, 1.2 * x])
+    found = quickly(jax.vmap(partial(at, path)))(batch)
+    one = quickly(partial(at, path))
+    for k in range(3):
+        for name, value in one(batch[k]).items():
+            np.testing.assert_allclose(found[name][k], value, rtol=1e-11, atol=1e-11, err_msg=name)
+
+
+@pytest.mark.parametrize("leaf", ["axis", "pitch", "armature", "placement"])
+def test_a_traced_leaf_is_no_obstacle(leaf):
+    model = random_chain(1, seed=1, joints=("helical",), armature=True)
+    x = np.ones(1)
+    f = lambda value: jaxdyn.forward_dynamics(model.replace(**{leaf: value}), x, x, x).sum()
+    assert jax.eval_shape(jax.grad(f), getattr(model, leaf)).shape == getattr(model, leaf).shape
+    inverse = lambda value: jaxdyn.mass_matrix_inverse(model.replace(**{leaf: value}), x)
+    assert jax.eval_shape(inverse, getattr(model, leaf)).shape == (1, 1)
+
+
+def test_a_model_with_joints_of_ones_own_may_be_closed_over():
+    """Integers for the zeros of its columns are as good as any."""
+
+    class Rail(jaxdyn.joints.Joint):
+        type, nq, custom_parameters = "rail", 1, ("slope",)
+
+        def transform(self, parameters, q):
+            return Transform(Mat3.identity(), (parameters.custom[0] * jnp.sin(q[0])) * parameters.axis)
+
+        def subspace(self, parameters, q):
+            along = (parameters.custom[0] * jnp.cos(q[0])) * parameters.axis
+            return (Motion(Vec3(0, 0, 0), along),)
+
+    inertia = {"mass": 2.0, "inertia": (1, 1, 1)}
+    model = ModelBuilder().add_body("a", joint=Rail(), parameters=(0.5,), axis=(0, 0, 1), **inertia).build()
+    x = np.array([0.3])
+    found = quickly(lambda x: (jaxdyn.forward_dynamics(model, x, x, x), jaxdyn.inverse_dynamics(model, x, x, x)))(x)
+    M, slope = 2 * (0.5 * np.cos(0.3)) ** 2, 0.5 * np.cos(0.3)
+    bias = 2 * slope * (9.81 - 0.5 * np.sin(0.3) * 0.3**2)
+    np.testing.assert_allclose(found, [(x - bias) / M, M * x + bias], rtol=1e-12)
+
+
+def test_lengths_of_axes_and_quaternions_do_not_matter():
+    """Even if their squares are no numbers of single precision."""
+    model = in_single(random_chain(2, seed=1))
+    x = np.ones(2, np.float32)
+    f = quickly(partial(jaxdyn.mass_matrix, form="sweep"))
+    truth = f(model, x)
+    for factor in (1e-25, 1e-3, 1e25):
+        placement = model.placement.at[:, :4].multiply(factor)
+        assert relative(f(model.replace(axis=factor * model.axis, placement=placement), x), truth) < 1e-6
 
 
 # ---------------------------------------------------------------------- devices

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from helpers import dynamics_oracle as oracle
 
+from jaxdyn.algorithms.dense import LARGEST
+
 pytest.importorskip("pinocchio")
 
 HANDFUL = {
@@ -121,7 +123,8 @@ def test_every_robot_alone_equals_pinocchio(robot_data, part):
     for robots in list(structures.values())[part::PARTS]:
         for robot in robots:
             worst["float64"] |= oracle.differences([robot], names=FORMS)
-            worst["float32"] |= oracle.differences([robot], "float32", oracle.DENSE)
+            if robot.model.nv <= LARGEST[4]:
+                worst["float32"] |= oracle.differences([robot], "float32", oracle.DENSE)
         jax.clear_caches()
     for dtype, tolerance, names in (("float64", TOLERANCE, FORMS), ("float32", TOLERANCE_F32, oracle.DENSE)):
         oracle.report(worst[dtype], tolerance, names, f"{dtype}: ")
