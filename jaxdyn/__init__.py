@@ -10,6 +10,7 @@ with respect to the state and to every number of the model. Importing changes no
     (7, 3)
 """
 
+from jaxdyn import derivatives as derivatives
 from jaxdyn import io as io
 from jaxdyn import joints as joints
 from jaxdyn import model as model

@@ -62,6 +62,22 @@ class Links(NamedTuple):
     """The hinges in whose axes the links are, if these are not the axes of the model's body frames."""
 
 
+class Slope(NamedTuple):
+    """The derivative of a joint's columns along one of them; zero, if they are fixed in the body."""
+
+    S: tuple[Motion, ...]
+    """Of each column."""
+    velocity: Motion
+    """Of the joint's velocity S qd, qd being fixed."""
+    acceleration: Motion
+    """Of S qdd + (dS/dt) qd."""
+
+    @classmethod
+    def zero(cls, width: int) -> Slope:
+        """Return that of a joint whose columns are fixed in the body, in plain numbers."""
+        return cls((Motion.zero(),) * width, Motion.zero(), Motion.zero())
+
+
 class Stage:
     """The joints of one stage, by type and by column."""
 
@@ -212,6 +228,36 @@ class Joints:
             width = stage.width
             rates.append(stage.by_type(rate, leaves, q))
         return rates
+
+    def subspace_slopes(self, model: Model, q: jax.Array, qd: jax.Array, qdd: jax.Array) -> list[tuple[Slope, ...]]:
+        """Return how each column's joint changes along that column, by stage, in body components."""
+        leaves = _leaves(model)
+
+        def slopes(joint: Joint, parameters: JointParameters, x: Coordinates, group: Any) -> tuple[Slope, ...]:
+            columns = joint.reads or joint.nv
+            v, w = (tuple(rows(values, index) for index in group.qd.T) for values in (qd, qdd))
+            if all(isinstance(part, (int, float)) for part in jax.tree.leaves(joint.bias(parameters, x, v))):
+                return (Slope.zero(width),) * width
+            still = tuple(jnp.zeros_like(a) for a in v)
+
+            def at(dq: Coordinates) -> Any:
+                here = _advance(joint, parameters, x, dq)
+                S = _with_floats(joint.subspace(parameters, here))
+                return S, jax.tree.map(jnp.asarray, _with_floats(joint.bias(parameters, here, v)))
+
+            found = []
+            for k in range(columns):
+                e_k = tuple(jnp.full_like(a, float(i == k)) for i, a in enumerate(v))
+                dS, dbias = jax.tree.map(lambda a: a.astype(q.dtype), jax.jvp(at, (still,), (e_k,))[1])
+                none = (Motion.zero(),) * (width - columns)
+                found.append(Slope(dS + none, combine(dS, v), combine(dS, w) + dbias))
+            return (*found, *(Slope.zero(width),) * (width - columns))
+
+        result = []
+        for stage in self.stages:
+            width = stage.width
+            result.append(stage.by_type(slopes, leaves, q))
+        return result
 
 
 class Articulation(Joints):

@@ -1,0 +1,14 @@
+"""Derivatives as functions of their own, each with a twin by automatic differentiation."""
+
+from jaxdyn.algorithms.regressor import joint_torque_regressor as joint_torque_regressor
+from jaxdyn.algorithms.regressor import kinetic_energy_regressor as kinetic_energy_regressor
+from jaxdyn.algorithms.regressor import momentum_regressor as momentum_regressor
+from jaxdyn.algorithms.regressor import potential_energy_regressor as potential_energy_regressor
+from jaxdyn.algorithms.slopes import forward_dynamics_derivatives as forward_dynamics_derivatives
+from jaxdyn.algorithms.slopes import inverse_dynamics_derivatives as inverse_dynamics_derivatives
+from jaxdyn.derivatives.dynamics import forward_dynamics_derivatives_autodiff as forward_dynamics_derivatives_autodiff
+from jaxdyn.derivatives.dynamics import inverse_dynamics_derivatives_autodiff as inverse_dynamics_derivatives_autodiff
+from jaxdyn.derivatives.regressors import joint_torque_regressor_autodiff as joint_torque_regressor_autodiff
+from jaxdyn.derivatives.regressors import kinetic_energy_regressor_autodiff as kinetic_energy_regressor_autodiff
+from jaxdyn.derivatives.regressors import momentum_regressor_autodiff as momentum_regressor_autodiff
+from jaxdyn.derivatives.regressors import potential_energy_regressor_autodiff as potential_energy_regressor_autodiff
