@@ -69,9 +69,11 @@ def _matrix(columns: jax.Array, model: Model, q: jax.Array) -> jax.Array:
     joints = articulation(model.topology)
     H, F = columns
     inboard = joints.inboard[joints.column_body]
-    lower = sum(f[:, None] * h[None] for f, h in zip(F, H, strict=True))
-    upper = sum(h[:, None] * f[None] for f, h in zip(F, H, strict=True))
-    M = jnp.where(inboard, lower, jnp.where(inboard.T, upper, 0))
+    product = sum(
+        jnp.where(inboard, f[:, None], h[:, None]) * jnp.where(inboard, h[None], f[None])
+        for f, h in zip(F, H, strict=True)
+    )
+    M = jnp.where(inboard | inboard.T, product, 0)
     return joints.fold(joints.fold(M, 0), 1) + jnp.diag(model.armature.astype(M.dtype))
 
 
