@@ -343,19 +343,19 @@ def joint_motions(links: Sequence[Links], rows: Sequence[Rows]) -> list[Motion]:
 
 
 def tile_of_rows(
-    per_body: int = 45, row: int = 4096, width: Callable[[Model], int] = lambda model: 1
+    per_body: int = 45, row: int = 4096, memory: int = 50_000_000, width: Callable[[Model], int] = lambda model: 1
 ) -> Callable[..., int]:
     """Return a rule for `batched`: the batch with which a kernel's rows and temporaries fit a CPU's caches.
 
     Longer rows (lanes x batch, times `width`) share the cost of starting an operation among more states;
     those of 4 kB still leave room for a dozen in a first-level cache. The `per_body` rows of all bodies
-    should stay within 50 MB.
+    should stay within `memory`, in bytes.
     """
 
     def tile(model: Model, q: jax.Array, *_: Any) -> int:
         bodies = articulation(model.topology).walk.stages[-1]
         lanes, itemsize = bodies.shape[1] if bodies.ndim > 1 else 1, q.dtype.itemsize * width(model)
-        most = min(row // (lanes * itemsize), 50_000_000 // (model.nbodies * per_body * itemsize))
+        most = min(row // (lanes * itemsize), memory // (model.nbodies * per_body * itemsize))
         return max(32 // width(model), 8, most)
 
     return tile

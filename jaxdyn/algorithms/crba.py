@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxdyn._numerics import safe_reciprocal
 from jaxdyn.algorithms import arguments
-from jaxdyn.algorithms.articulation import Articulation, articulation
+from jaxdyn.algorithms.articulation import Articulation, articulation, tile_of_rows
 from jaxdyn.algorithms.dense import Form, in_all_forms, mass_matrix_dense
 from jaxdyn.algorithms.motion import joint_columns, link_inertias, placed_links
 from jaxdyn.model import Model
@@ -77,7 +77,9 @@ def _matrix(columns: jax.Array, model: Model, q: jax.Array) -> jax.Array:
     return joints.fold(joints.fold(M, 0), 1) + jnp.diag(model.armature.astype(M.dtype))
 
 
-_mass_matrix_of_state = in_all_forms(_columns, mass_matrix_dense, last=_matrix)
+_mass_matrix_of_state = in_all_forms(
+    _columns, mass_matrix_dense, last=_matrix, tile=tile_of_rows(per_body=60, memory=4_000_000)
+)
 
 
 @partial(arguments.compiled, static="form")

@@ -237,12 +237,13 @@ def in_all_forms(
     dense: Callable[..., Any],
     last: Callable[..., Any] | None = None,
     make: Callable[..., Any] = batched,
+    tile: Callable[..., int] | None = None,
 ) -> Callable[[str], Callable[..., Any]]:
     """Return the choice between two forms of one function: sweeps over batches, and matrices for one state.
 
-    `make` makes the sweeps a function of one state.
+    `make` makes the sweeps a function of one state, in tiles by the rule `tile`.
     """
-    sweep = partial(make, kernel, tile=tile_of_rows(), last=last)
+    sweep = partial(make, kernel, tile=tile or tile_of_rows(), last=last)
     forms = {
         "auto": sweep(single=dense, single_if=lambda model, q, *_: model.nv <= LARGEST.get(q.dtype.itemsize, 0)),
         "sweep": sweep(),

@@ -149,6 +149,26 @@ def test_through_a_rollout_with_and_without_checkpoints():
         assert_all_close(slope, wanted, 1e-11)
 
 
+def test_other_numbers_do_not_compile_again():
+    """Gradients outside of jit, of one state and of a batch."""
+    compiled = []
+    listener = lambda event, *_, **__: compiled.append(event) if event.endswith("backend_compile_duration") else None
+    model = jaxdyn.load("pendulum")
+    slope = jax.grad(lambda model, q: jaxdyn.forward_dynamics(model, q, q, q).sum(), argnums=(0, 1))
+    counts = []
+    jax.monitoring.register_event_duration_secs_listener(listener)
+    try:
+        for k in range(1, 4):
+            heavier = model.replace(inertia=(1.0 + k) * model.inertia)
+            slope(heavier, jnp.full(1, 0.1 * k))
+            jax.vmap(slope, (None, 0))(heavier, jnp.full((2, 1), 0.1 * k))
+            counts.append(len(compiled))
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listener)
+    assert counts[0] > 0
+    assert counts == [counts[0]] * 3
+
+
 def geared():
     """Return an arm whose last joint follows the first."""
     builder = ModelBuilder("geared")

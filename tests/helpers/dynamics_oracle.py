@@ -199,7 +199,7 @@ def differences(robots, dtype="float64", names=None):
     return worst
 
 
-def report(worst, tolerance, names, title="") -> dict[str, float]:
+def assert_small(worst, tolerance, names, title="") -> dict[str, float]:
     """Print the largest difference of each function over all robots, and demand that each is small; return them."""
     overall: dict[str, float] = {}
     for found in worst.values():

@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from helpers.dynamics_oracle import GRAVITY, SAMPLES, Robot, differences, one_frame, random_state, report
+from helpers.dynamics_oracle import GRAVITY, SAMPLES, Robot, assert_small, differences, one_frame, random_state
 from helpers.mjcf import EVERYTHING
 
 from jaxdyn import ModelWarning
@@ -147,7 +147,7 @@ def handful():
 
 def test_dynamics_equal_mujocos(handful):
     """Five models in one world, with slanting gravity."""
-    report(differences(handful), TOLERANCE, FUNCTIONS)
+    assert_small(differences(handful), TOLERANCE, FUNCTIONS)
 
 
 def test_the_comparison_can_fail(handful):
@@ -191,5 +191,5 @@ def test_every_model_equals_mujoco(package):
         for world in worlds:
             worst[dtype] |= differences(world, dtype)
             jax.clear_caches()  # a process cannot hold the compiled code of all models
-        report(worst[dtype], tolerance, FUNCTIONS, f"{package} in {dtype}, {refused} refused by MuJoCo: ")
+        assert_small(worst[dtype], tolerance, FUNCTIONS, f"{package} in {dtype}, {refused} refused by MuJoCo: ")
     assert len(robots) >= 5

@@ -60,12 +60,12 @@ def expected(names):
 
 def test_forces_equal_pinocchios(handful):
     """Four robots in one world: with external forces, armature and slanting gravity."""
-    oracle.report(oracle.differences(handful, names=FORCES), TOLERANCE, expected(FORCES))
+    oracle.assert_small(oracle.differences(handful, names=FORCES), TOLERANCE, expected(FORCES))
 
 
 def test_motions_energies_and_momenta_equal_pinocchios(handful):
     """A quadruped alone in its world, whose legs are swept side by side."""
-    oracle.report(oracle.differences(handful[1:2], names=MOTIONS), TOLERANCE, MOTIONS)
+    oracle.assert_small(oracle.differences(handful[1:2], names=MOTIONS), TOLERANCE, MOTIONS)
 
 
 def test_the_comparison_can_fail(handful):
@@ -87,7 +87,7 @@ def test_the_comparison_can_fail(handful):
 def test_single_precision(handful):
     """Three robots in one world, to a hundredth of what is asked of all robots in the long run."""
     worst = oracle.differences(handful[:3], "float32", SINGLE)
-    oracle.report(worst, 1e-5, SINGLE)
+    oracle.assert_small(worst, 1e-5, SINGLE)
     assert max(worst[handful[0].label].values()) > 1e-9  # it is single precision
 
 
@@ -107,7 +107,7 @@ def test_every_robot_equals_pinocchio(robot_data, part):
     for dtype, tolerance in (("float64", TOLERANCE), ("float32", TOLERANCE_F32)):
         worst = oracle.differences(robots, dtype, ALL)
         jax.clear_caches()  # a process cannot hold the compiled code of all robots
-        oracle.report(worst, tolerance, expected(ALL), f"{dtype}: ")
+        oracle.assert_small(worst, tolerance, expected(ALL), f"{dtype}: ")
 
 
 @pytest.mark.long
@@ -127,5 +127,5 @@ def test_every_robot_alone_equals_pinocchio(robot_data, part):
                 worst["float32"] |= oracle.differences([robot], "float32", oracle.DENSE)
         jax.clear_caches()
     for dtype, tolerance, names in (("float64", TOLERANCE, FORMS), ("float32", TOLERANCE_F32, oracle.DENSE)):
-        oracle.report(worst[dtype], tolerance, names, f"{dtype}: ")
+        oracle.assert_small(worst[dtype], tolerance, names, f"{dtype}: ")
         assert len(worst[dtype]) >= 5
