@@ -211,6 +211,7 @@ _forward_dynamics_of_state = in_all_forms(
     _forward_dynamics,
     forward_dynamics_dense,
     make=lambda kernel, **options: implicit.acceleration(tiled(kernel, **options), _factored, _solve),
+    single_from=8,  # about one point for the whole robot, light links are differences of large numbers
 )
 _mass_matrix_inverse_of_state = implicit.inverse(
     tiled(_mass_matrix_inverse, tile=tile_of_rows(row=20_000, width=lambda model: model.nv))
@@ -250,7 +251,7 @@ def forward_dynamics(
         base_motion: as in `inverse_dynamics`.
         form: "sweep" for the articulated-body algorithm, "dense" for the mass
             matrix and its Cholesky factor. "auto" takes matrices for a single
-            state of a model with at most 48 degrees of freedom (20 in float32); recursions otherwise.
+            state in float64 of a model with at most 48 degrees of freedom; recursions otherwise.
 
     Returns:
         qdd, (nv,).

@@ -92,7 +92,7 @@ def mass_matrix(model: Model, q: Any, *, form: Form = "auto") -> jax.Array:
         model: the model.
         q: configuration, (nq,).
         form: "sweep" for recursions over the bodies, "dense" for matrices. "auto" takes matrices for a single
-            state of a model with at most 48 degrees of freedom (20 in float32); recursions otherwise.
+            state of a model with at most 48 degrees of freedom; recursions otherwise.
 
     Returns:
         M, (nv, nv), symmetric.

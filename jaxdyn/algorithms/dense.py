@@ -222,12 +222,8 @@ def _cross_motion(V: jax.Array, X: jax.Array) -> jax.Array:
     )
 
 
-LARGEST = {8: 48, 4: 20}
-"""Number of degrees of freedom up to which one state is computed by matrices, by the bytes of a number.
-
-In float64 it is a matter of speed (see benchmarks). In float32 it is one of precision: about one point for the
-whole robot, the inertia of a light finger is the difference of large numbers.
-"""
+LARGEST = 48
+"""Number of degrees of freedom up to which one state is computed by matrices (measured, see benchmarks)."""
 
 Form = Literal["auto", "sweep", "dense"]
 
@@ -238,14 +234,18 @@ def in_all_forms(
     last: Callable[..., Any] | None = None,
     make: Callable[..., Any] = batched,
     tile: Callable[..., int] | None = None,
+    single_from: int = 4,
 ) -> Callable[[str], Callable[..., Any]]:
     """Return the choice between two forms of one function: sweeps over batches, and matrices for one state.
 
-    `make` makes the sweeps a function of one state, in tiles by the rule `tile`.
+    `make` makes the sweeps a function of one state, in tiles by the rule `tile`. One state is computed by matrices in
+    numbers of `single_from` bytes or more.
     """
     sweep = partial(make, kernel, tile=tile or tile_of_rows(), last=last)
     forms = {
-        "auto": sweep(single=dense, single_if=lambda model, q, *_: model.nv <= LARGEST.get(q.dtype.itemsize, 0)),
+        "auto": sweep(
+            single=dense, single_if=lambda model, q, *_: model.nv <= LARGEST and q.dtype.itemsize >= single_from
+        ),
         "sweep": sweep(),
         "dense": dense,
     }

@@ -67,7 +67,7 @@ def inverse_dynamics(
             twist [angular; linear] in its own axes and the rate of its components, like qd and qdd of a free
             joint. At this instant its axes are the world's (gravity is given in them).
         form: "sweep" for recursions over the bodies, "dense" for matrices. "auto" takes matrices for a single
-            state of a model with at most 48 degrees of freedom (20 in float32); recursions otherwise.
+            state of a model with at most 48 degrees of freedom; recursions otherwise.
 
     Returns:
         tau, (nv,).
