@@ -20,6 +20,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from jaxdyn.algorithms.rnea import inverse_dynamics_of_state
 from jaxdyn.model import Model
+from jaxdyn.recursion import with_values
 
 Function = Callable[..., Any]
 
@@ -105,10 +106,5 @@ def derivative_along(function: Function, primals: Any, tangents: Any, zero: jax.
     if not moving:
         return zero
 
-    def of(values: Any) -> Any:
-        whole = list(leaves)
-        for i, value in zip(moving, values, strict=True):
-            whole[i] = value
-        return function(*jax.tree.unflatten(form, whole))
-
+    of = lambda values: function(*jax.tree.unflatten(form, with_values(leaves, moving, values)))
     return jax.jvp(of, ([leaves[i] for i in moving],), ([directions[i] for i in moving],))[1]

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.algorithms.articulation import Articulation, Links, joint_motions
+from jaxdyn.joints import combine
 from jaxdyn.model import Model
 from jaxdyn.recursion import unpacked
 from jaxdyn.spatial import Force, Mat3, Motion, RigidInertia, Vec3
@@ -126,7 +127,7 @@ def _relative_motions(joints: Articulation, model: Model, links: list[Links], q:
     """Return of each link its pose, velocity and acceleration relative to its parent."""
     rows = joints.rows(qd)
     V_J = joint_motions(links, rows)
-    a_J = [_sum(dS, x) for dS, x in zip(joints.subspace_rates(model, q, qd), rows, strict=True)]
+    a_J = [combine(dS, x) for dS, x in zip(joints.subspace_rates(model, q, qd), rows, strict=True)]
     if qdd is not None:
         a_J = [a + b for a, b in zip(a_J, joint_motions(links, joints.rows(qdd)), strict=True)]
     return [(link.X, v, a) for link, v, a in zip(links, V_J, a_J, strict=True)]
@@ -175,13 +176,6 @@ def _loaded(moved: Moving, load: Any) -> Loaded:
     f = M @ moved.a + moved.V.cross_force(M @ moved.V)
     f = f if f_ext is None else f - f_ext.rotate(moved.R)
     return Loaded(M, f, tuple(s.rotate(moved.R) for s in S), moved.l)
-
-
-def _sum(columns: tuple[Motion, ...], x: Any) -> Motion:
-    total = Motion.zero()
-    for column, value in zip(columns, x, strict=True):
-        total = total + value * column
-    return total
 
 
 def placed_links(joints: Articulation, links: list[Links], *, root_axes: bool = True) -> list[Placed]:

@@ -23,6 +23,7 @@ from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.aba import forward_dynamics, mass_matrix_inverse
 from jaxdyn.algorithms.articulation import Joints, articulation, tile_of_rows
 from jaxdyn.algorithms.motion import joint_columns, link_inertias, moving_links, placed_links, world_in_motion
+from jaxdyn.joints import combine
 from jaxdyn.model import Model
 from jaxdyn.recursion import batched
 from jaxdyn.spatial import Force, Motion, RigidInertia, Sym3, Vec3
@@ -94,9 +95,9 @@ def _columns(model: Model, q: Any, qd: Any, qdd: Any, f_ext: Any, base_motion: A
     results: list[list[list[Any]]] = [[] for _ in range(9)]
     changes: list[Any] = []
     for k, (m, C) in enumerate(zip(placed, composites, strict=True)):
-        V_J = _sum(J[k], velocities[k])
+        V_J = combine(J[k], velocities[k])
         V_p = V[k] - V_J
-        a_p = a[k] - _sum(J[k], accelerations[k]) - _sum(dJ[k], velocities[k]) - V[k].cross(V_J)
+        a_p = a[k] - combine(J[k], accelerations[k]) - combine(dJ[k], velocities[k]) - V[k].cross(V_J)
         stage: list[list[Any]] = [[] for _ in range(9)]
         for j, dj, slope in zip(J[k], dJ[k], own[k], strict=True):
             n = here(slope.velocity, m)
@@ -112,13 +113,6 @@ def _columns(model: Model, q: Any, qd: Any, qdd: Any, f_ext: Any, base_motion: A
     rows = [joints.spatial_columns(x, q.dtype) for x in results]
     flat = jnp.broadcast_arrays(*(part for x in rows for part in (*x.ang, *x.lin)))
     return jnp.stack(flat).reshape((9, 6, *flat[0].shape)), _own_torques(joints, changes, q.dtype)
-
-
-def _sum(columns: tuple[Motion, ...], x: Any) -> Motion:
-    total = Motion.zero()
-    for column, value in zip(columns, x, strict=True):
-        total = total + value * column
-    return total
 
 
 def _own_torques(joints: Joints, changes: list[Any], dtype: Any) -> jax.Array | None:

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.states import long, quickly, random_state, relative, stacked
+from helpers.states import geared, long, quickly, random_state, relative, stacked
 
 import jaxdyn
-from jaxdyn import ModelBuilder, plain
+from jaxdyn import plain
 from jaxdyn.model.random_models import random_chain, random_tree
 
 WEIGHTS = np.random.default_rng(8).normal(size=64)
@@ -167,15 +167,6 @@ def test_other_numbers_do_not_compile_again():
         jax.monitoring.unregister_event_duration_listener(listener)
     assert counts[0] > 0
     assert counts == [counts[0]] * 3
-
-
-def geared():
-    """Return an arm whose last joint follows the first."""
-    builder = ModelBuilder("geared")
-    links = {"mass": 1.0, "com": (0.1, 0.0, 0.3), "inertia": (0.1, 0.2, 0.15)}
-    builder.add_body("a", joint_name="first", axis=(0, 1, 0), **links)
-    builder.add_body("b", "a", xyz=(0, 0, 1), joint_name="second", axis=(1, 0, 0), armature=0.1, **links)
-    return builder.add_body("c", "b", xyz=(0, 0, 1), axis=(0, 1, 1), follows="first", ratio=-0.5, **links).build()
 
 
 @pytest.mark.parametrize("make", [pytest.param(geared, marks=pytest.mark.long), lambda: jaxdyn.load("double_pendulum")])

@@ -5,12 +5,12 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
-from helpers.pinocchio_oracle import both
-from helpers.states import long, quickly, random_state, relative, stacked
+from helpers.pinocchio_oracle import both, rows_in_our_order
+from helpers.states import geared, long, quickly, random_state, relative, stacked
 
 import jaxdyn
 from jaxdyn import derivatives
-from jaxdyn.io import from_pinocchio, to_pinocchio
+from jaxdyn.io import to_pinocchio
 from jaxdyn.model.random_models import random_chain, random_tree
 
 KINDS = {
@@ -23,14 +23,6 @@ KINDS = {
         6, seed=4, joints=("helical", "universal", "cylindrical", "translation"), roots=2, armature=True
     ),
 }
-
-
-def geared():
-    builder = jaxdyn.ModelBuilder("geared")
-    link = {"mass": 1.0, "com": (0.1, 0.0, 0.3), "inertia": (0.1, 0.2, 0.15)}
-    builder.add_body("a", joint_name="first", axis=(0, 1, 0), **link)
-    builder.add_body("b", "a", xyz=(0, 0, 1), joint_name="second", axis=(1, 0, 0), **link)
-    return builder.add_body("c", "b", xyz=(0, 0, 1), axis=(0, 1, 1), follows="first", ratio=-0.5, **link).build()
 
 
 def unit(model, q):
@@ -84,8 +76,8 @@ def test_equal_to_pinocchio(robot_data, path, floating_base):
     q = unit(model, s["q"])
     in_theirs = lambda x: to_pinocchio(model, other, q, x)[1]
     q_pin, v_pin, a_pin = to_pinocchio(model, other, q, s["qd"])[0], in_theirs(s["qd"]), in_theirs(s["qdd"])
-    columns = lambda Y: np.stack([from_pinocchio(model, other, q_pin, column)[1] for column in Y.T], axis=1)
-    in_ours = lambda Y: columns(columns(Y).T).T
+    ours_by_rows = partial(rows_in_our_order, model, other, q_pin)
+    in_ours = lambda Y: ours_by_rows(ours_by_rows(Y).T).T
 
     @quickly
     def ours(q, qd, qdd, tau):

@@ -8,7 +8,7 @@ import numpy as np
 
 import jaxdyn
 from jaxdyn import ModelWarning
-from jaxdyn.io import to_pinocchio
+from jaxdyn.io import from_pinocchio, to_pinocchio
 
 
 def both(path, floating_base):
@@ -23,6 +23,11 @@ def both(path, floating_base):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ModelWarning)
         return jaxdyn.load(path, floating_base=floating_base, mimic=False), other
+
+
+def rows_in_our_order(model, other, q, Y):
+    """Return a matrix of Pinocchio's with its rows, one per degree of freedom, in our order."""
+    return np.stack([from_pinocchio(model, other, q, column)[1] for column in Y.T], axis=1)
 
 
 def relative(a, b, floor=0.0):

@@ -54,3 +54,16 @@ def forces(model, s, form="auto", base_motion=None):
 
 
 in_form = {form: quickly(partial(forces, form=form)) for form in FORMS}
+
+
+def geared():
+    """Return an arm whose last joint follows the first."""
+    builder = jaxdyn.ModelBuilder("geared")
+    links = {"mass": 1.0, "com": (0.1, 0.0, 0.3), "inertia": (0.1, 0.2, 0.15)}
+    builder.add_body("a", joint_name="first", axis=(0, 1, 0), **links)
+    builder.add_body("b", "a", xyz=(0, 0, 1), joint_name="second", axis=(1, 0, 0), armature=0.1, **links)
+    return builder.add_body("c", "b", xyz=(0, 0, 1), axis=(0, 1, 1), follows="first", ratio=-0.5, **links).build()
+
+
+def in_single(x):
+    return jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), x)

@@ -37,7 +37,7 @@ FORMS = (
     "body_accelerations",
     *oracle.DENSE,
 )
-SINGLE_STATE = ("inverse_dynamics, dense", "mass_matrix, dense", "forward_dynamics")  # what is taken by default
+SINGLE_STATE = (*oracle.DENSE, "forward_dynamics")
 WORLDS, PARTS = 6, 8
 
 
