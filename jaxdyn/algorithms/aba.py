@@ -86,32 +86,49 @@ def _filter(outboard: Any, body: Any) -> Any:
 def _base_matrix(P: ArticulatedInertia, armature: Rows) -> jax.Array:
     """Return the inertia that a floating base moves, whose columns are the identity, (6, 6, ...)."""
     matrix = P.to_array()
-    one = jnp.eye(6, dtype=matrix.dtype).reshape((6, 6) + (1,) * (matrix.ndim - 2))
-    return matrix + one * jnp.stack(armature)[:, None]
+    return matrix + _one_like(matrix) * jnp.stack(armature)[:, None]
 
 
-def _acceleration_of_base(matrix: jax.Array, z: Force, tau: Rows) -> Rows:
-    """Find the acceleration of a floating base: P a = tau - z (000 (44))."""
-    force = jnp.stack(jnp.broadcast_arrays(*(t - f for t, f in zip(tau, (*z.ang, *z.lin), strict=True))))
-    return tuple(solve_rows(matrix, force))
+def _inverse(matrix: jax.Array) -> jax.Array:
+    """Return the inverse of a matrix (6, 6, ...)."""
+    return solve_rows(matrix[:, :, None], _one_like(matrix))
 
 
-def _solve_base(outboard: Any, body: Any) -> Any:
-    """Cross the joint of a floating base, which hands nothing on; return its inertia and acceleration."""
+def _one_like(matrix: jax.Array) -> jax.Array:
+    """Return the identity with as many axes."""
+    return jnp.eye(6, dtype=matrix.dtype).reshape((6, 6) + (1,) * (matrix.ndim - 2))
+
+
+def _force_on_base(z: Force, tau: Rows) -> jax.Array:
+    """Return tau - z, (6, ...)."""
+    return jnp.stack(jnp.broadcast_arrays(*(t - f for t, f in zip(tau, (*z.ang, *z.lin), strict=True))))
+
+
+def _solve_base(outboard: Any, body: Any, keep: bool) -> Any:
+    """Cross the joint of a floating base, which hands nothing on: P a = tau - z (000 (44)).
+
+    Return the inverse of its inertia, if it is to be kept, and its acceleration.
+    """
     (P, z), (M, b, _, _, tau, armature) = outboard, body
-    matrix = _base_matrix(P.plus_rigid(M), armature)
-    return (ArticulatedInertia.zero(), Force.zero()), (matrix, _acceleration_of_base(matrix, z + b, tau))
+    matrix, force = _base_matrix(P.plus_rigid(M), armature), _force_on_base(z + b, tau)
+    inverse = _inverse(matrix) if keep else None
+    a = solve_rows(matrix, force) if inverse is None else _times(inverse, force)
+    return (ArticulatedInertia.zero(), Force.zero()), (inverse, tuple(a))
+
+
+def _times(matrix: jax.Array, x: jax.Array) -> jax.Array:
+    return (matrix * x[None]).sum(1)
 
 
 def _factor_base(outboard: ArticulatedInertia, body: Any) -> Any:
-    """Cross the joint of a floating base: all that is needed of it is its inertia."""
+    """Cross the joint of a floating base: all that is needed of it is the inverse of its inertia."""
     M, _, _, armature = body
-    return ArticulatedInertia.zero(), _base_matrix(outboard.plus_rigid(M), armature)
+    return ArticulatedInertia.zero(), _inverse(_base_matrix(outboard.plus_rigid(M), armature))
 
 
-def _solve_base_for_torques(matrix: jax.Array, outboard: Force, tau: Rows) -> Any:
-    """Cross the joint of a floating base, its inertia being known."""
-    return Force.zero(), _acceleration_of_base(matrix, outboard, tau)
+def _solve_base_for_torques(inverse: jax.Array, outboard: Force, tau: Rows) -> Any:
+    """Cross the joint of a floating base, the inverse of its inertia being known."""
+    return Force.zero(), tuple(_times(inverse, _force_on_base(outboard, tau)))
 
 
 def _move_base(world: Motion, qdd: Any) -> Any:
@@ -150,14 +167,15 @@ def _armature(joints: Articulation, model: Model) -> list[Rows]:
     return joints.rows(model.armature, nothing=jnp.inf)
 
 
-def _filtered(model: Model, q: Any, qd: Any, tau: Any, f_ext: Any, base_motion: Any) -> Any:
+def _filtered(model: Model, q: Any, qd: Any, tau: Any, f_ext: Any, base_motion: Any, *, keep: bool) -> Any:
     """Sweep inward: return the factor of the mass matrix by stage (see `_solved`), and the innovations."""
     joints = articulation(model.topology)
     links = joints.links(model, q)
     at_once = len(joints.walk.stages[-1]) > LONG
     loaded = loaded_links(joints, model, links, q, qd, None, f_ext, base_motion, at_once=at_once)
     bodies = [(*link, *rest) for link, *rest in zip(loaded, joints.rows(tau), _armature(joints, model), strict=True)]
-    _, filtered = joints.walk.inward(_filter, (ArticulatedInertia.zero(), Force.zero()), bodies, _solve_base)
+    base_step = partial(_solve_base, keep=keep)
+    _, filtered = joints.walk.inward(_filter, (ArticulatedInertia.zero(), Force.zero()), bodies, base_step)
     stages = list(zip(joints.stages, loaded, filtered, strict=True))
     factor = [x[0] if stage.is_base else (link.H, link.l, x[0]) for stage, link, x in stages]
     return joints, factor, [x[1] for x in filtered]
@@ -171,18 +189,18 @@ def _smoothed(joints: Articulation, factor: list[Any], innovations: list[Any]) -
 
 
 def _forward_dynamics(*args: Any) -> jax.Array:
-    return _smoothed(*_filtered(*args))
+    return _smoothed(*_filtered(*args, keep=False))
 
 
 def _forward_dynamics_and_factor(*args: Any) -> tuple[jax.Array, list[Known]]:
-    joints, factor, innovations = _filtered(*args)
+    joints, factor, innovations = _filtered(*args, keep=True)
     return _smoothed(joints, factor, innovations), [Known.of(part) for part in factor]
 
 
 def _solved(model: Model, tau: Any, factor: list[Known]) -> jax.Array:
     """Return the accelerations by torques alone, (nv, batch).
 
-    The factor has of every joint (H, l, gains), and of a floating base its inertia.
+    The factor has of every joint (H, l, gains), and of a floating base the inverse of its inertia.
     """
     joints, parts = articulation(model.topology), [part.tree() for part in factor]
     stages = zip(joints.stages, parts, joints.rows(tau), strict=True)

@@ -149,6 +149,13 @@ class Joints:
             above[body, body] = True
         return above[:, self.column_body]
 
+    def kth_of_same_body(self, k: int) -> np.ndarray:
+        """Return for each column the k-th column of its body, -1 if there is none."""
+        places: dict[int, list[int]] = {}
+        for column, body in enumerate(self.column_body.tolist()):
+            places.setdefault(body, []).append(column)
+        return np.array([(places[body] + [-1] * 6)[k] for body in self.column_body.tolist()], np.int32)
+
     def rows(self, x: jax.Array, nothing: float = 0.0) -> list[Rows]:
         """Return x (nv, ...) by stage and column."""
         return [stage.rows(x, nothing) for stage in self.stages]

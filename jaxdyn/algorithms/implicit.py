@@ -10,7 +10,6 @@ derivatives of any order; JAX transposes it for the reverse mode.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -20,15 +19,20 @@ from jax.custom_derivatives import SymbolicZero
 
 from jaxdyn.algorithms.rnea import inverse_dynamics_of_state
 from jaxdyn.model import Model
-from jaxdyn.recursion import with_values
+from jaxdyn.recursion import moving_leaves, with_values
 
 Function = Callable[..., Any]
+_inverse_dynamics: Any = inverse_dynamics_of_state("sweep")
 
 
 def mass_product(model: Model, q: jax.Array, x: jax.Array) -> jax.Array:
-    """Return M(q) x of one state, in time proportional to the number of bodies."""
-    weightless = dataclasses.replace(model, gravity=jnp.zeros_like(model.gravity))
-    return inverse_dynamics_of_state("sweep")(weightless, q, jnp.zeros_like(x), x, None, None)
+    """Return M(q) x of one state, the derivative of inverse dynamics along x, in time proportional to the bodies."""
+    still = jnp.zeros_like(x)
+    args = model, q, still, still, None, None
+    return _inverse_dynamics.along(args, (*unchanged(args[:3]), x, None, None), still)
+
+
+_mass_products: Function = jax.vmap(mass_product, (None, None, 1), 1)
 
 
 def solution(model: Model, q: jax.Array, b: jax.Array, solve: Function) -> jax.Array:
@@ -61,9 +65,8 @@ def acceleration(primal: Function, with_factor: Function, solve: Function) -> Fu
         qdd, factor = factored(*primals)
         model, q, qd, tau, f_ext, base_motion = primals
         dtau = tangents[3]
-        state = (model, q, qd, f_ext, base_motion)
-        inverse = lambda model, q, qd, *rest: inverse_dynamics_of_state("sweep")(model, q, qd, qdd, *rest)
-        change = -derivative_along(inverse, state, (*tangents[:3], *tangents[4:]), jnp.zeros_like(tau))
+        at, along = (model, q, qd, qdd, f_ext, base_motion), (*tangents[:3], unchanged(qdd), *tangents[4:])
+        change = -_inverse_dynamics.along(at, along, jnp.zeros_like(tau))
         change = change if isinstance(dtau, SymbolicZero) else change + dtau
         dqdd = solution(model, q, change, lambda b: solve(model, b, factor))
         return qdd, factor, dqdd
@@ -91,20 +94,16 @@ def inverse(primal: Function) -> Function:
 
     def rule(primals: Any, tangents: Any) -> Any:
         X = function(*primals)
-        products = lambda model, q: jax.vmap(mass_product, (None, None, 1), 1)(model, q, X)
-        return X, -X @ derivative_along(products, primals, tangents, jnp.zeros_like(X))
+        leaves, form = jax.tree.flatten(primals)
+        moving, directions = moving_leaves(tangents)
+        whole = lambda values: jax.tree.unflatten(form, with_values(leaves, moving, values))
+        products = lambda values: _mass_products(*whole(values), X)
+        return X, -X @ jax.jvp(products, ([leaves[i] for i in moving],), (directions,))[1]
 
     function.defjvp(rule, symbolic_zeros=True)
     return function
 
 
-def derivative_along(function: Function, primals: Any, tangents: Any, zero: jax.Array) -> jax.Array:
-    """Return the derivative of a function along tangents, of which some may be symbolic zeros; `zero` if all are."""
-    leaves, form = jax.tree.flatten(primals)
-    directions = jax.tree.leaves(tangents, is_leaf=lambda t: isinstance(t, SymbolicZero))
-    moving = [i for i, t in enumerate(directions) if not isinstance(t, SymbolicZero)]
-    if not moving:
-        return zero
-
-    of = lambda values: function(*jax.tree.unflatten(form, with_values(leaves, moving, values)))
-    return jax.jvp(of, ([leaves[i] for i in moving],), ([directions[i] for i in moving],))[1]
+def unchanged(tree: Any) -> Any:
+    """Return the change of something constant."""
+    return jax.tree.map(lambda x: SymbolicZero(jax.typeof(x)), tree)

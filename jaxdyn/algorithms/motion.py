@@ -119,11 +119,11 @@ def moving_links(
     root_axes: bool = True,
 ) -> list[Moving]:
     """Return all links in motion; without qdd, accelerations are those of the velocity alone."""
-    bodies = _relative_motions(joints, model, links, q, qd, qdd)
+    bodies = relative_motions(joints, model, links, q, qd, qdd)
     return joints.walk.outward(_move, world, bodies, _move_base if root_axes else None)
 
 
-def _relative_motions(joints: Articulation, model: Model, links: list[Links], q: Any, qd: Any, qdd: Any) -> list[Any]:
+def relative_motions(joints: Articulation, model: Model, links: list[Links], q: Any, qd: Any, qdd: Any) -> list[Any]:
     """Return of each link its pose, velocity and acceleration relative to its parent."""
     rows = joints.rows(qd)
     V_J = joint_motions(links, rows)
@@ -150,7 +150,7 @@ def loaded_links(
     The forces are worked out in the sweep itself, `at_once`, or after it for all links together. The first keeps
     less in memory, the second starts fewer operations.
     """
-    world, motions = world_in_motion(model, base_motion), _relative_motions(joints, model, links, q, qd, qdd)
+    world, motions = world_in_motion(model, base_motion), relative_motions(joints, model, links, q, qd, qdd)
     forces = [None] * len(links) if f_ext is None else joints.forces(f_ext, links)
     loads = list(zip(joints.inertias(model, links), [link.S for link in links], forces, strict=True))
     if not at_once:

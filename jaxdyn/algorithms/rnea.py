@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from jaxdyn.algorithms import arguments
+from jaxdyn.algorithms.adjoint import pull_back
 from jaxdyn.algorithms.articulation import articulation, tile_of_rows
 from jaxdyn.algorithms.dense import Form, in_all_forms, inverse_dynamics_dense
 from jaxdyn.algorithms.motion import joint_columns, link_inertias, loaded_links, placed_links
@@ -45,7 +46,9 @@ def _gravity_force(model: Model, q: Any, f_ext: Any) -> jax.Array:
     return joints.collect(joints.walk.inward(balance, Force.zero(), bodies)[1])
 
 
-inverse_dynamics_of_state = in_all_forms(inverse_dynamics_kernel, inverse_dynamics_dense)
+inverse_dynamics_of_state = in_all_forms(
+    inverse_dynamics_kernel, inverse_dynamics_dense, make=partial(batched, pull_back=pull_back)
+)
 _gravity_force_of_state = batched(_gravity_force, tile=tile_of_rows())
 
 

@@ -21,8 +21,8 @@ import numpy as np
 
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.aba import forward_dynamics, mass_matrix_inverse
-from jaxdyn.algorithms.articulation import Joints, articulation, tile_of_rows
-from jaxdyn.algorithms.motion import joint_columns, link_inertias, moving_links, placed_links, world_in_motion
+from jaxdyn.algorithms.articulation import Articulation, Joints, articulation, tile_of_rows
+from jaxdyn.algorithms.motion import link_inertias, moving_links, placed_links, world_in_motion
 from jaxdyn.joints import combine
 from jaxdyn.model import Model
 from jaxdyn.recursion import batched
@@ -67,6 +67,42 @@ def _transposed(B: tuple[Force, ...], x: Motion) -> Force:
     return Force(Vec3(*values[:3]), Vec3(*values[3:]))
 
 
+class Change(NamedTuple):
+    """What one column does when its coordinate changes, about the common point; see the top of this file."""
+
+    J: Motion
+    psi: Motion
+    xi: Motion
+    eta: Motion
+    S: tuple[Motion, ...]
+    """The change of its joint's columns; zero if they are fixed in the body."""
+
+
+def changes_of_columns(
+    joints: Articulation, model: Model, links: Any, placed: Any, moved: Any, q: Any, qd: Any, qdd: Any
+) -> tuple[list[Motion], list[Motion], list[tuple[Change, ...]]]:
+    """Return velocities and accelerations about the common point, and the changes of all columns, by stage."""
+    rates, slopes = joints.subspace_rates(model, q, qd), joints.subspace_slopes(model, q, qd, qdd)
+    velocities, accelerations = joints.rows(qd), joints.rows(qdd)
+    V, a = ([getattr(m, n).shift(-at.p) for m, at in zip(moved, placed, strict=True)] for n in ("V", "a"))
+    stages = []
+    for k, at in enumerate(placed):
+        here = lambda X, at=at: X.rotate(at.R).shift(-at.p)
+        J, dJ = tuple(map(here, links[k].S)), tuple(map(here, rates[k]))
+        V_J = combine(J, velocities[k])
+        V_p = V[k] - V_J
+        a_p = a[k] - combine(J, accelerations[k]) - combine(dJ, velocities[k]) - V[k].cross(V_J)
+        changes = []
+        for j, dj, slope in zip(J, dJ, slopes[k], strict=True):
+            n = here(slope.velocity)
+            psi = V_p.cross(j) + n
+            xi = a_p.cross(j) - psi.cross(V_p) + V[k].cross(n) + here(slope.acceleration)
+            eta = (V[k] + V_p).cross(j) + dj + n
+            changes.append(Change(j, psi, xi, eta, tuple(map(here, slope.S))))
+        stages.append(tuple(changes))
+    return V, a, stages
+
+
 def _columns(model: Model, q: Any, qd: Any, qdd: Any, f_ext: Any, base_motion: Any) -> Any:
     """Return of every column, (6, columns, batch): J, xi, psi, eta, M J, B* J, and forces by q, by qd and by turning.
 
@@ -77,42 +113,25 @@ def _columns(model: Model, q: Any, qd: Any, qdd: Any, f_ext: Any, base_motion: A
     links = joints.links(model, q)
     placed = placed_links(joints, links)
     moved = moving_links(joints, model, links, q, qd, qdd, world_in_motion(model, base_motion))
-    M, H = link_inertias(joints, model, links, placed), joint_columns(links, placed)
-    J = [tuple(h.shift(-m.p) for h in hs) for hs, m in zip(H, placed, strict=True)]
-    here = lambda X, m: X.rotate(m.R).shift(-m.p)
-    rates = joints.subspace_rates(model, q, qd)
-    dJ = [tuple(here(x, m) for x in columns) for columns, m in zip(rates, placed, strict=True)]
-    own = joints.subspace_slopes(model, q, qd, qdd)
-    V, a = ([getattr(m, n).shift(-at.p) for m, at in zip(moved, placed, strict=True)] for n in ("V", "a"))
+    V, a, changes = changes_of_columns(joints, model, links, placed, moved, q, qd, qdd)
+    M = link_inertias(joints, model, links, placed)
     bodies = [_of_body(I.shift(at.p), *x) for I, at, *x in zip(M, placed, V, a, strict=True)]
     if f_ext is not None:
         external = [f.rotate(m.R).shift(m.p) for f, m in zip(joints.forces(f_ext, links), placed, strict=True)]
         bodies = [b._replace(F=b.F - f) for b, f in zip(bodies, external, strict=True)]
     nothing = Composite(RigidInertia(0.0, Vec3.zero(), Sym3.zero()), (Force.zero(),) * 6, Force.zero())
     composites = joints.walk.inward(_add, nothing, bodies)[1]
-    velocities, accelerations = joints.rows(qd), joints.rows(qdd)
-
-    results: list[list[list[Any]]] = [[] for _ in range(9)]
-    changes: list[Any] = []
-    for k, (m, C) in enumerate(zip(placed, composites, strict=True)):
-        V_J = combine(J[k], velocities[k])
-        V_p = V[k] - V_J
-        a_p = a[k] - combine(J[k], accelerations[k]) - combine(dJ[k], velocities[k]) - V[k].cross(V_J)
-        stage: list[list[Any]] = [[] for _ in range(9)]
-        for j, dj, slope in zip(J[k], dJ[k], own[k], strict=True):
-            n = here(slope.velocity, m)
-            psi = V_p.cross(j) + n
-            xi = a_p.cross(j) - psi.cross(V_p) + V[k].cross(n) + here(slope.acceleration, m)
-            eta = (V[k] + V_p).cross(j) + dj + n
-            forces = C.M @ j, _transposed(C.B, j), C.M @ xi + _times(C.B, psi), C.M @ eta + _times(C.B, j)
-            for place, x in zip(stage, (j, xi, psi, eta, *forces, j.cross_force(C.F)), strict=True):
-                place.append(x)
-        for place, x in zip(results, stage, strict=True):
-            place.append(x)
-        changes.append(tuple(tuple(C.F.dot(here(s, m)) for s in slope.S) for slope in own[k]))
-    rows = [joints.spatial_columns(x, q.dtype) for x in results]
+    results = [[_of_column(c, C) for c in stage] for stage, C in zip(changes, composites, strict=True)]
+    rows = [joints.spatial_columns([tuple(r[i] for r in stage) for stage in results], q.dtype) for i in range(9)]
     flat = jnp.broadcast_arrays(*(part for x in rows for part in (*x.ang, *x.lin)))
-    return jnp.stack(flat).reshape((9, 6, *flat[0].shape)), _own_torques(joints, changes, q.dtype)
+    own = [tuple(tuple(C.F.dot(s) for s in c.S) for c in stage) for stage, C in zip(changes, composites, strict=True)]
+    return jnp.stack(flat).reshape((9, 6, *flat[0].shape)), _own_torques(joints, own, q.dtype)
+
+
+def _of_column(c: Change, C: Composite) -> tuple[Any, ...]:
+    """Return one column's part of `_columns`."""
+    forces = C.M @ c.J, _transposed(C.B, c.J), C.M @ c.xi + _times(C.B, c.psi), C.M @ c.eta + _times(C.B, c.J)
+    return c.J, c.xi, c.psi, c.eta, *forces, c.J.cross_force(C.F)
 
 
 def _own_torques(joints: Joints, changes: list[Any], dtype: Any) -> jax.Array | None:
@@ -138,19 +157,11 @@ def _matrices(parts: Any, model: Model, *_: Any) -> tuple[jax.Array, jax.Array, 
     M = choose(dot(J, MJ), dot(MJ, J))
     if own is not None:
         for k, row in enumerate(own):
-            index = _kth_of_same_body(joints, k)
+            index = joints.kth_of_same_body(k)
             there = np.flatnonzero(index >= 0)
             dq = dq.at[index[there], there].add(row[there])
     fold = lambda X: joints.fold(joints.fold(X, 0), 1)
     return fold(dq), fold(dqd), fold(M) + jnp.diag(model.armature.astype(M.dtype))
-
-
-def _kth_of_same_body(joints: Joints, k: int) -> np.ndarray:
-    """Return for each column the k-th column of its body, -1 if there is none."""
-    places: dict[int, list[int]] = {}
-    for column, body in enumerate(joints.column_body.tolist()):
-        places.setdefault(body, []).append(column)
-    return np.array([(places[body] + [-1] * 6)[k] for body in joints.column_body.tolist()], np.int32)
 
 
 _derivatives_of_state = batched(_columns, tile=tile_of_rows(per_body=300), last=_matrices)

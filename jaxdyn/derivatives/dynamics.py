@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from jaxdyn.algorithms import arguments, forward_dynamics, inverse_dynamics
-from jaxdyn.model import Model, integrate
+from jaxdyn.derivatives.motion import by_state
+from jaxdyn.model import Model
 
 Matrices = tuple[jax.Array, jax.Array, jax.Array]
-
-
-def _by_state(function: Callable[..., jax.Array], model: Model, q: Any, qd: Any, last: Any) -> Matrices:
-    """Return the derivatives of a function of (q, qd, last), by q along `integrate`."""
-    along = lambda dq, qd, last: function(integrate(model, q, dq), qd, last)
-    return jax.jacfwd(along, argnums=(0, 1, 2))(jnp.zeros_like(qd), qd, last)
 
 
 @arguments.compiled
@@ -27,7 +20,7 @@ def inverse_dynamics_derivatives_autodiff(
     """Compute `inverse_dynamics_derivatives` by forward mode through `inverse_dynamics`."""
     q, qd, qdd = arguments.vectors(model, q=q, qd=qd, qdd=qdd)
     f = lambda *state: inverse_dynamics(model, *state, f_ext=f_ext, base_motion=base_motion)
-    return _by_state(f, model, q, qd, qdd)
+    return by_state(f, model, q, qd, qdd)
 
 
 @arguments.compiled
@@ -37,4 +30,4 @@ def forward_dynamics_derivatives_autodiff(
     """Compute `forward_dynamics_derivatives` by forward mode through `forward_dynamics`."""
     q, qd, tau = arguments.vectors(model, q=q, qd=qd, tau=tau)
     f = lambda *state: forward_dynamics(model, *state, f_ext=f_ext, base_motion=base_motion)
-    return _by_state(f, model, q, qd, tau)
+    return by_state(f, model, q, qd, tau)

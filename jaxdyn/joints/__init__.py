@@ -5,8 +5,10 @@ from jaxdyn.joints.contract import Coordinates as Coordinates
 from jaxdyn.joints.contract import Joint as Joint
 from jaxdyn.joints.contract import JointParameters as JointParameters
 from jaxdyn.joints.contract import bias_by_autodiff as bias_by_autodiff
+from jaxdyn.joints.contract import bracket_by_autodiff as bracket_by_autodiff
 from jaxdyn.joints.contract import combine as combine
 from jaxdyn.joints.contract import subspace_by_autodiff as subspace_by_autodiff
+from jaxdyn.joints.contract import tangent_by_autodiff as tangent_by_autodiff
 from jaxdyn.joints.cylindrical import Cylindrical as Cylindrical
 from jaxdyn.joints.fixed import Fixed as Fixed
 from jaxdyn.joints.free import Free as Free

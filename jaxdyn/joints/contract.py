@@ -119,6 +119,16 @@ class Joint:
         """Return the velocity that takes q0 to q1 in unit time; inverse of `integrate`."""
         return tuple(b - a for a, b in zip(q0, q1, strict=True))
 
+    def tangent(self, q: Coordinates, rate: Coordinates) -> Coordinates:
+        """Return the velocity at which the coordinates q change at the given rate."""
+        return rate if type(self).integrate is Joint.integrate else tangent_by_autodiff(self, q, rate)
+
+    def bracket(self, q: Coordinates, a: Coordinates, b: Coordinates) -> Coordinates:
+        """Return [a, b]: by how much, to second order, moving along a and then b differs from b and then a."""
+        if type(self).integrate is Joint.integrate:
+            return tuple(0.0 * x for x in a)
+        return bracket_by_autodiff(self, q, a, b)
+
     def neutral(self) -> tuple[float, ...]:
         """Return the configuration in which X is the identity, or as near to it as the type can be."""
         return (0.0,) * self.nq
@@ -166,6 +176,20 @@ def bias_by_autodiff(joint: Joint, parameters: JointParameters, q: Coordinates, 
         return jax.tree.map(jnp.asarray, combine(columns, qd))
 
     return jax.jvp(twist, (rest,), (qd,))[1]
+
+
+def tangent_by_autodiff(joint: Joint, q: Coordinates, rate: Coordinates) -> Coordinates:
+    """Return the velocity at which q changes at a rate, from the difference."""
+    return jax.jvp(lambda x: joint.difference(q, x), (q,), (rate,))[1]
+
+
+def bracket_by_autodiff(joint: Joint, q: Coordinates, a: Coordinates, b: Coordinates) -> Coordinates:
+    """Return [a, b] as that of vector fields, from the integration: (dE/dq b) E a - (dE/dq a) E b = E [a, b]."""
+    rest = tuple(jnp.zeros_like(x) for x in a)
+    q = joint.integrate(q, rest)  # quaternions of length one
+    E = lambda q, v: jax.jvp(lambda dq: joint.integrate(q, dq), (rest,), (v,))[1]
+    along = lambda a, b: jax.jvp(lambda q: E(q, b), (q,), (E(q, a),))[1]
+    return joint.tangent(q, tuple(x - y for x, y in zip(along(a, b), along(b, a), strict=True)))
 
 
 def combine(columns: tuple[Motion, ...], qd: Coordinates) -> Motion:

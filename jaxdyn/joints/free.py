@@ -39,6 +39,14 @@ class Free(Joint):
         p = Quaternion(*q0[:4]).to_matrix().T @ (Vec3(*q1[4:]) - Vec3(*q0[4:]))
         return *w, *left_jacobian_inverse(Vec3(*w), p)
 
+    def tangent(self, q: Coordinates, rate: Coordinates) -> Coordinates:
+        """Return the twist in body axes."""
+        return *Spherical().tangent(q[:4], rate[:4]), *(Quaternion(*q[:4]).to_matrix().T @ Vec3(*rate[4:]))
+
+    def bracket(self, q: Coordinates, a: Coordinates, b: Coordinates) -> Coordinates:
+        twist = Motion(Vec3(*a[:3]), Vec3(*a[3:])).cross(Motion(Vec3(*b[:3]), Vec3(*b[3:])))
+        return *twist.ang, *twist.lin
+
     def neutral(self) -> tuple[float, ...]:
         return 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
 

@@ -45,6 +45,13 @@ class Planar(Joint):
         cot = 1 - cot_defect(w * w) * (w * w)  # (w/2) cot(w/2)
         return w, cot * dx + w / 2 * dy, cot * dy - w / 2 * dx
 
+    def tangent(self, q: Coordinates, rate: Coordinates) -> Coordinates:
+        """Return the rates in body axes."""
+        return rate[0], *_turn(-q[0], rate[1], rate[2])
+
+    def bracket(self, q: Coordinates, a: Coordinates, b: Coordinates) -> Coordinates:
+        return 0 * a[0], b[0] * a[2] - a[0] * b[2], a[0] * b[1] - b[0] * a[1]
+
     def random(self, u: Coordinates, lower: Coordinates, upper: Coordinates) -> Coordinates:
         return tuple(uniform(*numbers) for numbers in zip(u, lower, upper, (math.pi, 1.0, 1.0), strict=True))
 

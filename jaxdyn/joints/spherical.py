@@ -6,6 +6,7 @@ import math
 
 import jax.numpy as jnp
 
+from jaxdyn._numerics import reciprocal_size, safe_reciprocal
 from jaxdyn.joints.contract import Coordinates, Joint, JointParameters
 from jaxdyn.spatial import Motion, Quaternion, Transform, Vec3
 
@@ -37,6 +38,16 @@ class Spherical(Joint):
         """Return the rotation vector from q0 to q1 in the axes of q0, the shorter way."""
         relative = Quaternion(*q0).conjugate() @ Quaternion(*q1)
         return tuple(relative.normalized().log())
+
+    def tangent(self, q: Coordinates, rate: Coordinates) -> Coordinates:
+        """Return 2 Im(q* dq) / |q|^2; a change of length is no motion."""
+        size = reciprocal_size(*q)
+        scaled = size * Quaternion(*q)
+        turn = scaled.conjugate() @ Quaternion(*rate)
+        return tuple((2 * size * safe_reciprocal(scaled.norm_squared)) * turn.vector)
+
+    def bracket(self, q: Coordinates, a: Coordinates, b: Coordinates) -> Coordinates:
+        return tuple(Vec3(*a).cross(Vec3(*b)))
 
     def neutral(self) -> tuple[float, ...]:
         return 1.0, 0.0, 0.0, 0.0

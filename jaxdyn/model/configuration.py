@@ -159,3 +159,25 @@ def difference(model: Model, q0: jax.Array, q1: jax.Array) -> jax.Array:
         for group in model.topology.own_groups
     )
     return _by_joint(model, lambda group: group.qd, gaps)
+
+
+def tangent(model: Model, q: jax.Array, rate: jax.Array) -> jax.Array:
+    """Return the velocity (nv, ...) at which the coordinates q (nq, ...) change at a rate (nq, ...)."""
+    velocities = (
+        group.joint.tangent(coordinates(q, group.q), coordinates(rate, group.q)) for group in model.topology.own_groups
+    )
+    return _by_joint(model, lambda group: group.qd, velocities)
+
+
+def bracket(model: Model, q: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
+    """Return [a, b] of two directions (nv, ...): what moving along a, then b, differs by from b, then a."""
+    found = (
+        group.joint.bracket(coordinates(q, group.q), coordinates(a, group.qd), coordinates(b, group.qd))
+        for group in model.topology.own_groups
+    )
+    return _by_joint(model, lambda group: group.qd, found)
+
+
+def coordinate_gradient(model: Model, q: jax.Array, gradient: jax.Array) -> jax.Array:
+    """Return the gradient by coordinates (nq, ...) of what has a gradient (nv, ...) in the tangent."""
+    return jax.vjp(lambda rate: tangent(model, q, rate), jnp.zeros_like(q))[1](gradient)[0]

@@ -9,7 +9,7 @@ flattens nested batches into one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import update_wrapper
 from typing import Any
 
 import jax
@@ -29,7 +29,8 @@ def batched(
     single: Kernel | None = None,
     single_if: Callable[..., bool] = lambda *args: True,
     last: Kernel | None = None,
-) -> Kernel:
+    pull_back: Kernel | None = None,
+) -> Any:
     """Make a kernel on batches a function of one state, to be batched and differentiated.
 
     Args:
@@ -42,32 +43,36 @@ def batched(
         last: what remains to be done for one state, a function of the kernel's result (without the batch
             axis) and of the arguments. It runs after the tiles, with the batch as the first axis: of use
             where a large result, such as a matrix, is made of a small one.
+        pull_back: the kernel's transposed derivative in closed form, if there is one: of (wanted, cotangent,
+            *arguments) the cotangents of the arguments, or NotImplemented; `wanted` is like the arguments, with
+            booleans in place of arrays, and where it is false the result does not count.
 
     Returns:
         A function of the same arguments without the batch axis, for use under `jit`, `vmap`, `grad`, ...
         Its derivatives, forward and reverse, of any order, are those of the kernel; they run on batches and
         in tiles as it does, and keep nothing of it in memory but the arguments.
     """
-
-    @jax.custom_jvp
-    def function(*args: Any) -> Any:
-        return primal(*args)
-
     primal = tiled(kernel, tile=tile, single=single, single_if=single_if, last=last)
-    first = function if last is None else batched(kernel, tile=tile)
+    if last is not None:
+        return update_wrapper(_followed(primal, batched(kernel, tile=tile), last), kernel)
 
-    def derivative(primals: Any, tangents: Any) -> Any:
-        """Differentiate along what moves; the rest is constant."""
+    def along(primals: Any, tangents: Any, like: Any) -> Any:
+        """Return the derivative along what moves; the rest is constant."""
+        leaves: list[Any]
+        form: Any
         leaves, form = jax.tree.flatten(primals)
-        directions = jax.tree.leaves(tangents, is_leaf=lambda t: isinstance(t, SymbolicZero))
-        moving = tuple(i for i, t in enumerate(directions) if not isinstance(t, SymbolicZero))
-        along = [directions[i] for i in moving]
-        if last is not None:
-            whole = lambda values: jax.tree.unflatten(form, with_values(leaves, moving, values))
-            after = lambda values: last(first(*whole(values)), *whole(values))
-            return jax.jvp(after, ([leaves[i] for i in moving],), (along,))
-        out = function(*primals)
-        results, form_of_results = jax.tree.flatten(out)
+        results, form_of_results = jax.tree.flatten(like)
+        moving, directions = moving_leaves(tangents)
+        if not moving:
+            return jax.tree.map(jnp.zeros_like, like)
+
+        def transposed(leaves: Any, cotangents: Any) -> Any:
+            """Return the cotangents of what moves in closed form, or None."""
+            wanted = jax.tree.unflatten(form, [i in moving for i in range(len(leaves))])
+            cotangent = jax.tree.unflatten(form_of_results, cotangents)
+            found = pull_back(wanted, cotangent, *jax.tree.unflatten(form, leaves)) if pull_back else NotImplemented
+            return None if found is NotImplemented else [form.flatten_up_to(found)[i] for i in moving]
+
         L = Derivative(
             kernel=lambda leaves: jax.tree.leaves(kernel(*jax.tree.unflatten(form, leaves))),
             of_one=lambda kernel, tile: tiled(kernel, tile=tile),
@@ -75,11 +80,57 @@ def batched(
             moving=moving,
             shapes=tuple((x.shape, x.dtype) for x in results),
             count=len(leaves),
+            pull_back=transposed,
         )
-        return out, jax.tree.unflatten(form_of_results, L(leaves, along))
+        return jax.tree.unflatten(form_of_results, L(leaves, directions))
+
+    return update_wrapper(Batched(primal, along), kernel)
+
+
+class Batched:
+    """A function of one state, to be batched and differentiated."""
+
+    def __init__(self, primal: Kernel, along: Kernel):
+        self.along = along
+        """Of (arguments, their changes, an array or pytree like the result), the change of the result.
+
+        Changes may be `SymbolicZero`. The function itself is neither evaluated nor traced.
+        """
+        self._function = jax.custom_jvp(primal)
+        self._function.defjvp(self._derivative, symbolic_zeros=True)
+
+    def __call__(self, *args: Any) -> Any:
+        """Return the function's value."""
+        return self._function(*args)
+
+    def _derivative(self, primals: Any, tangents: Any) -> Any:
+        out = self(*primals)
+        return out, self.along(primals, tangents, out)
+
+
+def _followed(primal: Kernel, first: Kernel, last: Kernel) -> Kernel:
+    """Give a kernel that is followed by something the derivatives of both."""
+
+    @jax.custom_jvp
+    def function(*args: Any) -> Any:
+        return primal(*args)
+
+    def derivative(primals: Any, tangents: Any) -> Any:
+        leaves, form = jax.tree.flatten(primals)
+        moving, directions = moving_leaves(tangents)
+        whole = lambda values: jax.tree.unflatten(form, with_values(leaves, moving, values))
+        both = lambda values: last(first(*whole(values)), *whole(values))
+        return jax.jvp(both, ([leaves[i] for i in moving],), (directions,))
 
     function.defjvp(derivative, symbolic_zeros=True)
-    return wraps(kernel)(function)
+    return function
+
+
+def moving_leaves(tangents: Any) -> tuple[tuple[int, ...], list[Any]]:
+    """Return the numbers of the leaves that change, and their changes; the others are symbolic zeros."""
+    changes = jax.tree.leaves(tangents, is_leaf=lambda t: isinstance(t, SymbolicZero))
+    moving = tuple(i for i, change in enumerate(changes) if not isinstance(change, SymbolicZero))
+    return moving, [changes[i] for i in moving]
 
 
 def tiled(
@@ -137,6 +188,7 @@ def tiled(
             out = jax.vmap(last, in_axes=(0, *jax.tree.map(lambda b: 0 if b else None, is_batched)))(out, *args)
         return out, jax.tree.map(lambda _: True, out)
 
+    primal.many = lambda *args: rule(*args)[0]  # type: ignore[attr-defined]
     return primal
 
 

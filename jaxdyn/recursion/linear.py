@@ -68,6 +68,8 @@ class Derivative(Linear):
     shapes: tuple[Shape, ...]
     """Shape and type of the kernel's results for one state."""
     count: int
+    pull_back: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any] | None] = lambda leaves, x: None
+    """Of the leaves and x, the transposed product L* x in closed form, or None."""
     transposed: bool = False
 
     def on_batches(self, *args: Any) -> list[Any]:
@@ -78,12 +80,22 @@ class Derivative(Linear):
         at = lambda *values: [wide(a) for a in self.kernel(with_values(leaves, self.moving, values))]
         values, x_wide = [wide(leaves[i]) for i in self.moving], [wide(a) for a in x]
         if self.transposed:
-            return list(jax.vjp(at, *values)[1](x_wide))
+            product = self.pull_back(with_values(leaves, self.moving, values), x_wide)
+            if product is None:
+                return list(jax.vjp(at, *values)[1](x_wide))
+            return [jnp.broadcast_to(y.astype(v.dtype), v.shape) for y, v in zip(product, values, strict=True)]
         return jax.jvp(at, values, x_wide)[1]
 
-    def run(self, *args: Any) -> list[Any]:
+    def _of_one(self) -> Any:
         half = lambda *args: max(self.tile(args[: self.count]) // 2, 1)
-        return self.of_one(self.on_batches, half)(*args)
+        return self.of_one(self.on_batches, half)
+
+    def run(self, *args: Any) -> list[Any]:
+        return self._of_one()(*args)
+
+    def run_many(self, size: int, is_batched: Sequence[bool], *args: Any) -> list[Any]:
+        """Return the results of a batch, the first axis of batched arguments; it is traced as such only."""
+        return self._of_one().many(size, is_batched, *args)
 
     def shapes_of(self, leaves: Sequence[Shape]) -> Sequence[Shape]:
         return [leaves[i] for i in self.moving] if self.transposed else self.shapes
@@ -111,8 +123,10 @@ class Batch(Linear):
         return len(self.batched)
 
     def run(self, *args: Any) -> list[Any]:
-        axes = [0 if b else None for b in self.batched] + [0] * (len(args) - len(self.batched))
-        return jax.vmap(self.one.run, in_axes=axes)(*args)
+        flags = [*self.batched, *[True] * (len(args) - len(self.batched))]
+        if isinstance(self.one, Derivative):
+            return self.one.run_many(self.size, flags, *args)
+        return jax.vmap(self.one.run, in_axes=[0 if b else None for b in flags])(*args)
 
     def shapes_of(self, leaves: Sequence[Shape]) -> Sequence[Shape]:
         of_one = [(s[b:], dtype) for (s, dtype), b in zip(leaves, self.batched, strict=True)]

@@ -15,9 +15,11 @@ from jaxdyn.joints import (
     JointParameters,
     Mimic,
     bias_by_autodiff,
+    bracket_by_autodiff,
     combine,
     register,
     subspace_by_autodiff,
+    tangent_by_autodiff,
 )
 from jaxdyn.spatial import Transform, Vec3, axis_angle
 
@@ -109,6 +111,25 @@ def test_dimensions(joint):
     assert len(joint.difference(q[: joint.nq], q[: joint.nq])) == joint.nv
     assert hash(joint) == hash(type(joint)())
     assert joint == type(joint)()
+
+
+@each_type(lambda joint: joint.nq)
+def test_tangent_is_the_derivative_of_the_difference_and_inverts_the_rate_of_integrate(joint):
+    """Also of quaternions that are not of length one: a change of length is no motion."""
+    q, qd = samples(joint)
+    rate = tuple(np.random.default_rng(4).normal(size=(joint.nq, 8)))
+    for scale in (1.0, 3.0):
+        at = tuple(scale * x for x in q[:4]) + q[4:] if joint.type in ("spherical", "free") else q
+        np.testing.assert_allclose(joint.tangent(at, rate), tangent_by_autodiff(joint, at, rate), atol=1e-12)
+        moved = jax.jvp(lambda dq: joint.integrate(at, dq), (tuple(0 * x for x in qd),), (qd,))
+        np.testing.assert_allclose(joint.tangent(*moved), qd, atol=1e-12)
+
+
+@each_type(lambda joint: joint.nq)
+def test_bracket_is_that_of_the_fields_that_integrate_follows(joint):
+    q, a = samples(joint)
+    b = tuple(np.random.default_rng(4).normal(size=(joint.nv, 8)))
+    np.testing.assert_allclose(joint.bracket(q, a, b), bracket_by_autodiff(joint, q, a, b), atol=1e-12)
 
 
 @each_type()
