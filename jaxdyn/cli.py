@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxdyn._checks import ModelError, ModelWarning
 from jaxdyn._version import __version__
+from jaxdyn.derivatives.verification import HEADER, line_of, verify
 from jaxdyn.io import load
 from jaxdyn.model import Model
 from jaxdyn.model.consistency import inertia_problems, joint_inertias
@@ -70,6 +71,11 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    check.add_argument(
+        "--derivatives",
+        action="store_true",
+        help="also compare every derivative with automatic differentiation and central differences; takes minutes",
+    )
     check.set_defaults(run=_check)
     return parser
 
@@ -111,8 +117,21 @@ def _check(options: argparse.Namespace) -> int:
     for message in found:
         print(f"warning: {message}")
     doubtful = sum(row[-1] != "ok" and row[-1] != "massless" for row in rows)
-    print(f"warnings: {len(found)}; bodies with doubtful inertia: {doubtful}" if found or doubtful else "all is well")
-    return 1 if found or doubtful else 0
+    wrong = _derivatives(model) if options.derivatives else 0
+    if not (found or doubtful or wrong):
+        print("all is well")
+        return 0
+    print(f"warnings: {len(found)}; bodies with doubtful inertia: {doubtful}", end="")
+    print(f"; functions whose derivatives differ: {wrong}" if options.derivatives else "")
+    return 1
+
+
+def _derivatives(model: Model) -> int:
+    """Print a table of the derivatives' differences as it grows; return the number of functions that fail."""
+    print(f"largest relative differences between analytic derivatives and others:\n\n{HEADER}")
+    found = verify(model, jax.random.key(0), progress=lambda row: print(line_of(row), flush=True))
+    print()
+    return sum(not row.ok for row in found.rows)
 
 
 def _verdict(pi: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, str]:

@@ -1,8 +1,8 @@
 r"""How the mass matrix changes with the configuration (002 section 6), and what follows from it.
 
 All about one point, in common axes, with J the joints' columns, r the inertias of composite bodies and F = r J. A
-change of the coordinate d turns everything outboard of it like a rigid body, by J_d. In axes that turn along, columns
-strictly inboard of d turn backward, and nothing else changes. So M_d = Y + Y*, where for columns j strictly inboard of d
+change of the coordinate d turns everything outboard of it like a rigid body, by J_d. In axes that turn along, only
+columns strictly inboard of d change: they turn backward. So M_d = Y + Y*, where for columns j strictly inboard of d
 
     Y_jl = J_j . (J_d x* F_l)       for l outboard of d, or on its body,
     Y_jl = J_j . A_d J_l / 2        for l strictly inboard of d,        A_d = J_d x* r_d - r_d J_d x
@@ -100,9 +100,8 @@ def _tensor(parts: Any, model: Model, q: Any) -> jax.Array:
     strictly = inboard.T & ~inboard  # [l, d]: l moves the body of d, and is on another
     of_l = lambda rows: Vec3(*(x[:, None] for x in rows))
     of_d = lambda rows: Vec3(*(x[None] for x in rows))
-    J_l, J_d, F_l = (
-        kind(of(x[:3]), of(x[3:])) for kind, of, x in ((Motion, of_l, J), (Motion, of_d, J), (Force, of_l, F))
-    )
+    J_l, F_l = Motion(of_l(J[:3]), of_l(J[3:])), Force(of_l(F[:3]), of_l(F[3:]))
+    J_d = Motion(of_d(J[:3]), of_d(J[3:]))
     A_d = RigidInertia(0.0, of_d(A[:3]), Sym3(*(x[None] for x in A[3:])))
     turned, moved = J_d.cross_force(F_l), A_d @ J_l
     G = jax.tree.map(lambda a, b: jnp.where(inboard, a, jnp.where(strictly, 0.5 * b, 0)), turned, moved)

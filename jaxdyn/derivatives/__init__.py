@@ -38,3 +38,5 @@ from jaxdyn.derivatives.second_order import inverse_dynamics_second_derivatives 
 from jaxdyn.derivatives.sensitivity import christoffel_symbols_autodiff as christoffel_symbols_autodiff
 from jaxdyn.derivatives.sensitivity import mass_matrix_sensitivity_autodiff as mass_matrix_sensitivity_autodiff
 from jaxdyn.derivatives.sensitivity import mass_matrix_sensitivity_vp_autodiff as mass_matrix_sensitivity_vp_autodiff
+from jaxdyn.derivatives.verification import Verification as Verification
+from jaxdyn.derivatives.verification import verify as verify

@@ -3,13 +3,13 @@
 import jax
 import numpy as np
 import pytest
+from helpers.states import geared, quickly, random_state, relative
 
 import jaxdyn
 from jaxdyn.algorithms.articulation import tile_of_rows
 from jaxdyn.algorithms.rnea import inverse_dynamics_kernel, inverse_dynamics_of_state
 from jaxdyn.model.random_models import random_tree
 from jaxdyn.recursion import batched
-from tests.helpers.states import geared, quickly, random_state, relative
 
 BY_AUTODIFF = batched(inverse_dynamics_kernel, tile=tile_of_rows())
 IN_CLOSED_FORM = inverse_dynamics_of_state("sweep")

@@ -6,23 +6,11 @@ import jax
 import numpy as np
 import pytest
 from helpers.pinocchio_oracle import both, rows_in_our_order
-from helpers.states import geared, long, quickly, random_state, relative, stacked
+from helpers.states import KINDS, geared, long, quickly, random_state, relative, stacked
 
 import jaxdyn
 from jaxdyn import derivatives
 from jaxdyn.io import to_pinocchio
-from jaxdyn.model.random_models import random_chain, random_tree
-
-KINDS = {
-    "chain": lambda: random_chain(3, seed=1, armature=True),
-    "columns that turn in the body": lambda: random_chain(3, seed=3, joints=("universal", "revolute", "planar")),
-    "tree on a floating base": lambda: random_tree(
-        5, seed=2, joints=("revolute", "prismatic", "spherical"), floating_base=True, armature=True
-    ),
-    "forest": lambda: random_tree(
-        6, seed=4, joints=("helical", "universal", "cylindrical", "translation"), roots=2, armature=True
-    ),
-}
 
 
 def unit(model, q):
@@ -30,7 +18,7 @@ def unit(model, q):
     return np.asarray(jaxdyn.integrate(model, q, np.zeros(model.nv)))
 
 
-@pytest.mark.parametrize("make", [*KINDS.values(), geared], ids=[*KINDS, "mimic"])
+@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS.keys())
 def test_inverse_dynamics(make):
     """With external forces, on a moving base."""
     model = make()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
+from jaxdyn.model.random_models import random_chain, random_tree
 
 # What counts is the time to compile; these options make that quicker, and the code no worse.
 QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
@@ -67,3 +68,17 @@ def geared():
 
 def in_single(x):
     return jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), x)
+
+
+KINDS = {
+    "chain": lambda: random_chain(3, seed=1, armature=True),
+    "columns that turn in the body": lambda: random_chain(3, seed=3, joints=("universal", "revolute", "planar")),
+    "tree on a floating base": lambda: random_tree(
+        5, seed=2, joints=("revolute", "prismatic", "spherical"), floating_base=True, armature=True
+    ),
+    "forest": lambda: random_tree(
+        6, seed=4, joints=("helical", "universal", "cylindrical", "translation"), roots=2, armature=True
+    ),
+    "mimic": geared,
+}
+"""Small models which together have all joint types."""
