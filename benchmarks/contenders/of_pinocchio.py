@@ -35,7 +35,7 @@ class Pinocchio:
 
     def job(self, quantity: str, states: States, dtype: Any) -> Job:
         """Make a quantity ready to run."""
-        arrays = self._theirs(quantity, states)
+        arrays = self.theirs(quantity, states)
         ours = lambda: self._ours(quantity, states)
         if quantity in PARALLEL and len(states.q) > 1:
             pool = pin.ModelPool(self.pin_model, 1)
@@ -43,31 +43,36 @@ class Pinocchio:
             out = np.zeros((self.pin_model.nv, len(states.q)), order="F")
             function = PARALLEL[quantity]
             return Job(lambda: function(1, pool, *columns, out), ours, method=f"{function.__name__}(1, ...)")
-        call = _loop(SINGLE[quantity], self.pin_model, arrays)
+        call = loop(SINGLE[quantity], self.pin_model, arrays)
         method = f"Python loop over {SINGLE[quantity].__name__}"
         if len(states.q) == 1:
             return Job(call, ours, method=f"one call of {SINGLE[quantity].__name__}")
         tiny = _one_joint()
-        return Job(call, ours, overhead=_loop(SINGLE[quantity], tiny, [x[:, : tiny.nq] for x in arrays]), method=method)
+        return Job(call, ours, overhead=loop(SINGLE[quantity], tiny, [x[:, : tiny.nq] for x in arrays]), method=method)
 
-    def _theirs(self, quantity: str, states: States) -> list[np.ndarray]:
+    def theirs(self, quantity: str, states: States) -> list[np.ndarray]:
+        """Return what a quantity is a function of, in Pinocchio's conventions."""
         q, *rest = inputs(quantity, states)
         convert = lambda vector: to_pinocchio(self.robot.model, self.pin_model, q, vector)[1]
         arrays = [to_pinocchio(self.robot.model, self.pin_model, q), *map(convert, rest)]
         return [np.ascontiguousarray(x) for x in arrays]
 
+    @property
+    def places(self) -> np.ndarray:
+        """Where our velocities are among Pinocchio's."""
+        q, order = pin.neutral(self.pin_model), np.arange(self.pin_model.nv)
+        return from_pinocchio(self.robot.model, self.pin_model, q, order)[1].astype(int)
+
     def _ours(self, quantity: str, states: States) -> np.ndarray:
         """Compute the first results one by one, and convert them; velocities only change places."""
         states = states.first(CHECKED)
-        data, arrays = self.pin_model.createData(), self._theirs(quantity, states)
+        data, arrays = self.pin_model.createData(), self.theirs(quantity, states)
         rows = [np.array(SINGLE[quantity](self.pin_model, data, *row)) for row in zip(*arrays, strict=True)]
-        order = from_pinocchio(self.robot.model, self.pin_model, arrays[0][:1], np.arange(self.pin_model.nv)[None])[1]
-        places = order[0].astype(int)
-        result = np.stack(rows)
+        places, result = self.places, np.stack(rows)
         return result[:, places] if result.ndim == 2 else result[:, places[:, None], places]
 
 
-def _loop(function: Callable[..., Any], model: Any, arrays: list[np.ndarray]) -> Callable[[], Any]:
+def loop(function: Callable[..., Any], model: Any, arrays: list[np.ndarray]) -> Callable[[], Any]:
     """Return a function that calls another for every state."""
     data, rows = model.createData(), list(zip(*arrays, strict=True))
 

@@ -156,6 +156,8 @@ def pull_back(wanted: Any, x: jax.Array, model: Model, q: Any, qd: Any, qdd: Any
         (by_inertia,) = jax.vjp(in_link_axes, model.inertia)[1]([link.by_inertia for link in moved])
     if parts[0]:
         (by_force,) = jax.vjp(lambda f: joints.forces(f, links), f_ext)[1]([-link.by_force for link in moved])
-    by_model = dataclasses.replace(model, inertia=by_inertia, armature=x if qdd is None else x * qdd)
+    by_armature = jnp.zeros_like(x) if qdd is None else x * qdd
+    by_model = dataclasses.replace(model, inertia=by_inertia, armature=by_armature)
     by_qdd = None if qdd is None else Mx + model.armature * x
-    return by_model, coordinate_gradient(model, q, tangent), by_qd, by_qdd, by_force, base_motion
+    by_q = coordinate_gradient(model, q, tangent) if wanted[1] else None
+    return by_model, by_q, by_qd, by_qdd, by_force, base_motion

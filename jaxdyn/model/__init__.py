@@ -19,12 +19,12 @@ from jaxdyn.model.physical import from_pseudo_inertia as from_pseudo_inertia
 from jaxdyn.model.physical import is_physical as is_physical
 from jaxdyn.model.physical import log_cholesky as log_cholesky
 from jaxdyn.model.physical import log_cholesky_jacobian as log_cholesky_jacobian
-from jaxdyn.model.physical import merge as merge
-from jaxdyn.model.physical import partition as partition
 from jaxdyn.model.physical import physical_margins as physical_margins
-from jaxdyn.model.physical import project_physical as project_physical
 from jaxdyn.model.physical import pseudo_inertia as pseudo_inertia
-from jaxdyn.model.physical import trainable as trainable
+from jaxdyn.model.projection import project_physical as project_physical
 from jaxdyn.model.rotors import Rotor as Rotor
 from jaxdyn.model.rotors import add_rotors as add_rotors
 from jaxdyn.model.topology import Topology as Topology
+from jaxdyn.model.training import merge as merge
+from jaxdyn.model.training import partition as partition
+from jaxdyn.model.training import trainable as trainable

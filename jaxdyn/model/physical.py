@@ -1,4 +1,4 @@
-r"""Inertias of bodies that could be built, and how to train them.
+r"""Inertias of bodies that could be built.
 
 The ten inertial parameters of a body are those of a distribution of mass if and only if its pseudo-inertia
 
@@ -12,10 +12,6 @@ of arrays take leading batch axes.
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-import string
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -23,7 +19,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn._checks import suggestion
 from jaxdyn._numerics import safe_reciprocal
 from jaxdyn.model.consistency import TRIANGLE_SLACK
 from jaxdyn.model.model import Model
@@ -38,11 +33,11 @@ def pseudo_inertia(pi: Any) -> jax.Array:
 
     Example:
         >>> import jaxdyn
-        >>> from jaxdyn.model.physical import pseudo_inertia
+        >>> from jaxdyn.model import pseudo_inertia
         >>> pseudo_inertia(jaxdyn.load("arm7").inertia).shape
         (7, 4, 4)
     """
-    m, x, y, z, xx, xy, yy, xz, yz, zz = _split(_parameters("pi", pi))
+    m, x, y, z, xx, xy, yy, xz, yz, zz = _split(parameters("pi", pi))
     half = (xx + yy + zz) / 2
     rows = [[half - xx, -xy, -xz, x], [-xy, half - yy, -yz, y], [-xz, -yz, half - zz, z], [x, y, z, m]]
     return jnp.stack([jnp.stack(row, -1) for row in rows], -2)
@@ -75,20 +70,20 @@ def log_cholesky(pi: Any) -> jax.Array:
 
     Example:
         >>> import jaxdyn
-        >>> from jaxdyn.model.physical import from_log_cholesky, log_cholesky
+        >>> from jaxdyn.model import from_log_cholesky, log_cholesky
         >>> model = jaxdyn.load("arm7")
         >>> theta = log_cholesky(model.inertia)
         >>> changed = jaxdyn.with_inertial_parameters(model, from_log_cholesky(theta - 0.1))
         >>> round(float(changed.inertia[0, 0] / model.inertia[0, 0]), 4)
         0.8187
     """
-    return _checked_log_cholesky("pi", _parameters("pi", pi))
+    return _checked_log_cholesky("pi", parameters("pi", pi))
 
 
 @jax.jit
 def from_log_cholesky(theta: Any) -> jax.Array:
     """Return the inertial parameters (..., 10) of logarithmic Cholesky coordinates, see `log_cholesky`."""
-    theta = _parameters("theta", theta)
+    theta = parameters("theta", theta)
     U, m = _factor(theta), jnp.exp(2 * theta[..., :1])
     return m * from_pseudo_inertia((U[..., :, None, :] * U[..., None, :, :]).sum(-1))
 
@@ -104,13 +99,13 @@ def log_cholesky_jacobian(theta: Any, *, inverse: bool = False) -> jax.Array:
 
     Example:
         >>> import jaxdyn
-        >>> from jaxdyn.model.physical import log_cholesky, log_cholesky_jacobian
+        >>> from jaxdyn.model import log_cholesky, log_cholesky_jacobian
         >>> theta = log_cholesky(jaxdyn.load("arm7").inertia)
         >>> product = log_cholesky_jacobian(theta) @ log_cholesky_jacobian(theta, inverse=True)
         >>> bool(abs(product.trace(axis1=1, axis2=2) - 10).max() < 1e-3)
         True
     """
-    theta = _parameters("theta", theta)
+    theta = parameters("theta", theta)
     return jnp.swapaxes(_theta_by_pi(theta) if inverse else _pi_by_theta(theta), -1, -2)
 
 
@@ -127,12 +122,12 @@ def entropic_divergence(pi: Any, prior: Any) -> jax.Array:
 
     Example:
         >>> import jaxdyn
-        >>> from jaxdyn.model.physical import entropic_divergence
+        >>> from jaxdyn.model import entropic_divergence
         >>> pi = jaxdyn.load("arm7").inertia
         >>> entropic_divergence(2 * pi, pi).round(4)[0]  # 4 (2 - 1 - log 2)
         Array(1.2274, dtype=float32)
     """
-    pi, prior = jnp.broadcast_arrays(_parameters("pi", pi), _parameters("prior", prior))
+    pi, prior = jnp.broadcast_arrays(parameters("pi", pi), parameters("prior", prior))
     return _divergence(_checked_log_cholesky("pi", pi), _checked_log_cholesky("prior", prior))
 
 
@@ -146,11 +141,11 @@ def physical_margins(model: Model) -> jax.Array:
 
     Example:
         >>> import jaxdyn
-        >>> from jaxdyn.model.physical import physical_margins
+        >>> from jaxdyn.model import physical_margins
         >>> bool((physical_margins(jaxdyn.load("arm7")) > 0).all())
         True
     """
-    return _physical_margins(_parameters("inertia", model.inertia))
+    return _physical_margins(parameters("inertia", model.inertia))
 
 
 @jax.jit
@@ -171,11 +166,11 @@ def is_physical(model: Model) -> jax.Array:
 
     Example:
         >>> import jaxdyn
-        >>> from jaxdyn.model.physical import is_physical
+        >>> from jaxdyn.model import is_physical
         >>> bool(is_physical(jaxdyn.load("humanoid")))
         True
     """
-    return _is_physical(_parameters("inertia", model.inertia))
+    return _is_physical(parameters("inertia", model.inertia))
 
 
 @jax.jit
@@ -190,107 +185,8 @@ def _is_physical(pi: jax.Array) -> jax.Array:
     return jnp.all(solid | spin, -1)
 
 
-def project_physical(pi: Any, *, margin: Any = None) -> jax.Array:
-    r"""Return the nearest physical inertias (..., 10): those whose pseudo-inertia has no eigenvalue below `margin`.
-
-    .. math:: \min_X \|X - P\|_F, \quad X \succeq \mu 1: \qquad X = P + (\mu 1 - P)_+
-
-    where the positive part clips eigenvalues at zero. What is physical is returned as it is. Distances mix kg, kg m
-    and kg m^2, so the nearest depends on the frame and the units, other than `entropic_divergence`. Derivatives are
-    those of a function of a matrix (Daleckii and Krein), finite at repeated eigenvalues, also the second and higher.
-
-    Args:
-        pi: inertial parameters, (..., 10).
-        margin: the least eigenvalue :math:`\mu` >= 0, kg and kg m^2; an array (...) for one each. None is 32 roundings
-            of the largest sum of a row's sizes, a constant to differentiation, so that the result has a
-            `log_cholesky`. In float32 that is 4e-6 of the mass in kg: large for thin bodies.
-
-    Returns:
-        Inertial parameters, (..., 10); of ten zeros, with no margin given, ten zeros.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from jaxdyn.model.physical import project_physical
-        >>> no_body = jnp.array([1.0, 0, 0, 0, 0.1, 0, 0.1, 0, 0, 0.4])  # 0.1 + 0.1 < 0.4
-        >>> [round(float(I), 3) for I in project_physical(no_body, margin=0.01)[jnp.array([4, 6, 9])]]
-        [0.21, 0.21, 0.4]
-    """
-    if margin is not None and not isinstance(margin, jax.core.Tracer) and np.any(np.asarray(margin) < 0):
-        raise ValueError(f"margin, the least eigenvalue of a pseudo-inertia, must not be negative; got {margin}")
-    return _project_physical(_parameters("pi", pi), margin)
-
-
-@jax.jit
-def _project_physical(pi: jax.Array, margin: Any) -> jax.Array:
-    P = pseudo_inertia(pi)
-    if margin is None:
-        margin = 32 * jnp.finfo(P.dtype).eps * jax.lax.stop_gradient(jnp.abs(P).sum(-1).max(-1))
-    mu = jnp.broadcast_to(jnp.asarray(margin, pi.dtype), pi.shape[:-1])[..., None]
-    unit = from_pseudo_inertia(jnp.eye(4, dtype=pi.dtype))
-    x = mu * jnp.broadcast_to(unit, pi.shape) - pi
-    return pi + jax.vmap(partial(_positive_part, 0))(x.reshape(-1, 10)).reshape(pi.shape)
-
-
-def trainable(model: Model, *names: str) -> Model:
-    """Return a mask for optimisers: a model whose leaves are True if named, else False.
-
-    `optax.masked(tx, mask)` hands on the gradients of the others as they are; to hold the others still write
-    `optax.multi_transform({True: tx, False: optax.set_to_zero()}, mask)`, or `partition` the model.
-
-    Example:
-        >>> import jaxdyn
-        >>> from jaxdyn.model.physical import trainable
-        >>> mask = trainable(jaxdyn.load("arm7"), "inertia", "damping")
-        >>> mask.inertia, mask.damping, mask.armature
-        (True, True, False)
-    """
-    leaves = _leaves(model)
-    for name in names:
-        if name not in leaves:
-            raise ValueError(f"a model has no leaf {name!r} to train: {suggestion(name, sorted(leaves))}")
-    return _with_leaves(model, {name: name in names for name, leaf in leaves.items() if leaf is not None})
-
-
-def partition(model: Model, mask: Model) -> tuple[Model, Model]:
-    """Split a model by a mask (see `trainable`) into (trained, frozen); each has None for what the other has.
-
-    Example:
-        >>> import jax, jaxdyn
-        >>> from jaxdyn.model.physical import merge, partition, trainable
-        >>> model = jaxdyn.load("arm7")
-        >>> trained, frozen = partition(model, trainable(model, "inertia"))
-        >>> q = jaxdyn.neutral(model)
-        >>> loss = lambda trained: jaxdyn.gravity_force(merge(trained, frozen), q).sum()
-        >>> gradient = jax.grad(loss)(trained)
-        >>> gradient.inertia.shape, gradient.placement
-        ((7, 10), None)
-    """
-    leaves, chosen = _leaves(model), _leaves(mask)
-    trained = {name: leaf if chosen[name] else None for name, leaf in leaves.items()}
-    frozen = {name: None if chosen[name] else leaf for name, leaf in leaves.items()}
-    return _with_leaves(model, trained), _with_leaves(model, frozen)
-
-
-def merge(trained: Model, frozen: Model) -> Model:
-    """Return the model of which these are the two parts; undoes `partition`."""
-    if trained.topology != frozen.topology:
-        raise ValueError(f"trained and frozen are parts of two models: {trained!r} and {frozen!r}")
-    first, second = _leaves(trained), _leaves(frozen)
-    both = [name for name in first if first[name] is not None and second[name] is not None]
-    if both:
-        raise ValueError(f"{both[0]} is in both parts, trained and frozen: make these by partition")
-    return _with_leaves(frozen, {name: leaf for name, leaf in first.items() if leaf is not None})
-
-
-def _leaves(model: Model) -> dict[str, Any]:
-    return {f.name: getattr(model, f.name) for f in dataclasses.fields(model) if not f.metadata.get("static")}
-
-
-def _with_leaves(model: Model, leaves: dict[str, Any]) -> Model:
-    return dataclasses.replace(model, **leaves)
-
-
-def _parameters(name: str, value: Any) -> jax.Array:
+def parameters(name: str, value: Any) -> jax.Array:
+    """Return an argument (..., 10) as an array of floating-point numbers."""
     array = jnp.asarray(value)
     if array.shape[-1:] != (10,):
         raise ValueError(f"{name} must have shape (..., 10), ten parameters per body; got {array.shape}")
@@ -382,7 +278,7 @@ def _central_eigenvalues(pi: jax.Array) -> jax.Array:
     P = pseudo_inertia(pi)
     about_origin, h = P[..., :3, :3], P[..., :3, 3]
     Sigma = about_origin - h[..., :, None] * (h * safe_reciprocal(pi[..., :1]))[..., None, :]
-    return _eigh(Sigma, _rounding(jnp.diagonal(about_origin, axis1=-2, axis2=-1)))[0]
+    return _eigh(Sigma, rounding(jnp.diagonal(about_origin, axis1=-2, axis2=-1)))[0]
 
 
 @jax.custom_jvp
@@ -401,47 +297,6 @@ def _eigh_jvp(primals: Any, tangents: Any) -> Any:
     return (w, V), (jnp.diagonal(dA, axis1=-2, axis2=-1), V @ (safe_reciprocal(gap) * dA))
 
 
-def _rounding(x: jax.Array) -> jax.Array:
+def rounding(x: jax.Array) -> jax.Array:
     """Return what a few roundings of the largest of x (..., n) come to, (..., 1)."""
     return 8 * jnp.finfo(x.dtype).eps * jnp.abs(x).max(-1, keepdims=True)
-
-
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _positive_part(n: int, x: jax.Array) -> jax.Array:
-    r"""Return the n-th derivative, (10,) * (n + 1), of the positive part of S, both given as parameters (10,).
-
-    .. math:: D^n f(S)[E_1 \dots E_n] = V \Big( \sum_\sigma \sum_{bc\dots} f[\lambda_a, \lambda_b, \dots, \lambda_z]\,
-        \hat E_{\sigma 1, ab}\, \hat E_{\sigma 2, bc} \cdots \Big) V^T, \quad \hat E = V^T E V
-
-    with divided differences of :math:`f(x) = \max(x, 0)`: a function of S alone, so that none of its derivatives
-    passes through the eigenvectors. Eigenvalues that are zero up to rounding are taken as zero.
-    """
-    einsum = partial(jnp.einsum, precision="highest")
-    w, V = jnp.linalg.eigh(pseudo_inertia(x))
-    w = jnp.where(jnp.abs(w) > _rounding(w), w, 0)
-    weights = _divided_differences(jnp.sort(jnp.stack(jnp.meshgrid(*[w] * (n + 1), indexing="ij")), axis=0))
-    if n == 0:
-        return from_pseudo_inertia(einsum("ia,a,ja->ij", V, weights, V))
-    E = einsum("ia,kij,jb->kab", V, pseudo_inertia(jnp.eye(10, dtype=x.dtype)), V)
-    nodes, axes = string.ascii_lowercase[: n + 1], string.ascii_uppercase[:n]
-    factors = [k + a + b for k, (a, b) in zip(axes, itertools.pairwise(nodes), strict=True)]  # "Aab", "Bbc"
-    term = einsum(f"{','.join([nodes, *factors])}->{axes}{nodes[0]}{nodes[-1]}", weights, *[E] * n)
-    total = sum(term.transpose(*order, n, n + 1) for order in itertools.permutations(range(n)))
-    return from_pseudo_inertia(einsum("ia,...ab,jb->...ij", V, total, V))
-
-
-@_positive_part.defjvp
-def _positive_part_jvp(n: int, primals: Any, tangents: Any) -> Any:
-    slope = jnp.tensordot(tangents[0], _positive_part(n + 1, *primals), 1, precision="highest")
-    return _positive_part(n, *primals), slope
-
-
-def _divided_differences(x: Sequence[jax.Array] | jax.Array) -> jax.Array:
-    """Return the divided difference f[x_0, ..., x_n] of max(x, 0), for x_0 <= ... <= x_n."""
-    if len(x) == 1:
-        return jnp.maximum(x[0], 0)
-    low, high = x[0], x[-1]
-    one_sided = jnp.where((low > 0) & (len(x) == 2), 1.0, 0.0).astype(low.dtype)
-    kink = (low <= 0) & (high > 0)
-    rise = _divided_differences(x[1:]) - _divided_differences(x[:-1])
-    return jnp.where(kink, rise / jnp.where(kink, high - low, 1), one_sided)

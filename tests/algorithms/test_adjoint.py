@@ -47,6 +47,24 @@ def test_closed_form_is_the_transposed_derivative(make, based):
         assert relative(found[name], right[name]) < 1e-13, name
 
 
+def test_forces_at_no_acceleration():
+    """Without qdd, armature does not enter."""
+    model = jaxdyn.load("arm7").moving
+    s = random_state(model)
+
+    def gradient(function):
+        of = lambda inertia, armature, q, qd: function(
+            model.replace(inertia=inertia, armature=armature), q, qd, None, None, None
+        )
+        return quickly(lambda *args: jax.vjp(of, *args)[1](s["tau"]))(model.inertia, model.armature, s["q"], s["qd"])
+
+    found, right = gradient(IN_CLOSED_FORM), gradient(BY_AUTODIFF)
+    assert not np.any(right[1])
+    assert not np.any(found[1])
+    for i in (0, 2, 3):
+        assert relative(found[i], right[i]) < 1e-13
+
+
 def test_it_is_used_where_it_serves():
     """It takes one sweep outward and one inward; a gradient by axes does without it."""
     model = jaxdyn.load("arm7").moving

@@ -11,9 +11,7 @@ from helpers.states import quickly, relative
 
 import jaxdyn
 from jaxdyn import ModelBuilder
-from jaxdyn.model.bundled import BUNDLED
-from jaxdyn.model.consistency import inertia_problems
-from jaxdyn.model.physical import (
+from jaxdyn.model import (
     entropic_divergence,
     from_log_cholesky,
     from_pseudo_inertia,
@@ -27,6 +25,8 @@ from jaxdyn.model.physical import (
     pseudo_inertia,
     trainable,
 )
+from jaxdyn.model.bundled import BUNDLED
+from jaxdyn.model.consistency import inertia_problems
 from jaxdyn.spatial import RigidInertia, Transform
 
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
