@@ -11,8 +11,8 @@ from typing import Any
 
 from benchmarks.measure import dispatch_inline, machine, prepare
 
-PARTS = ("dynamics", "large_batch", "latency", "compile", "cost_per_link", "crossover", "accuracy")
-SHORT_PARTS = PARTS[:5]
+PARTS = ("dynamics", "large_batch", "latency", "compile", "cost_per_link", "derivatives", "crossover", "accuracy")
+SHORT_PARTS = PARTS[:6]
 
 
 def main() -> None:
@@ -52,6 +52,11 @@ def _run(part: str, options: argparse.Namespace) -> list[dict[str, Any]]:
         from benchmarks import compile_time
 
         return compile_time.run(*((compile_time.SHORT_ROBOTS, 1) if short else (compile_time.ROBOTS, 3)))
+    if part == "derivatives":
+        from benchmarks import derivatives
+
+        robots = [name for name in derivatives.ROBOTS if name in (options.robots or derivatives.ROBOTS)]
+        return derivatives.run(robots, short, rounds)
     if part == "accuracy":
         from benchmarks import accuracy
 
@@ -81,7 +86,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--short", action="store_true", help="what fits in ten minutes")
     parser.add_argument("--only", type=words, help=f"parts, separated by commas: {', '.join(PARTS)}")
-    parser.add_argument("--robots", type=words, help="of the table: arm,anymal,talos,chain7,...")
+    parser.add_argument("--robots", type=words, help="of dynamics and derivatives: arm,anymal,talos,chain7,...")
     parser.add_argument("--contenders", type=words, help="of the table: jaxdyn,MuJoCo,MJX,Brax,frax")
     parser.add_argument("--rounds", type=int, default=9, help="samples of which the median is taken (9)")
     parser.add_argument("--core", type=int, help="to run on; by default the first allowed")

@@ -42,6 +42,8 @@ def markdown(results: Mapping[str, Any]) -> str:
     parts = [f"One core of {machine['cpu']}, {machine['system']}, Python {machine['python']}; {versions}."]
     if results.get("dynamics"):
         parts.append(ratio_table(results["dynamics"], batch=1024))
+    if results.get("derivatives"):
+        parts.append(derivative_table(results["derivatives"]))
     figures = list(_figures(results))
     if figures:
         parts.append(_table(("measure", "figure"), figures))
@@ -68,8 +70,22 @@ def _cell(rows: Rows, quantity: str, robot: str, name: str) -> str:
     for precision in ("float64", "float32"):
         row = find(rows, quantity=quantity, robot=robot, contender=name, precision=precision)
         if row is not None:
-            texts.append(f"{row['ratio']:.2f}" if "ratio" in row else row["status"].split(":")[0])
+            texts.append(_ratio_or_status(row))
     return " / ".join(texts) or "-"
+
+
+def _ratio_or_status(row: Mapping[str, Any]) -> str:
+    return f"{row['ratio']:.2f}" if "ratio" in row else row["status"].split(":")[0]
+
+
+def derivative_table(rows: Rows) -> str:
+    """Return CPU times of derivatives as ratios; below 1 is faster."""
+    robots = list(dict.fromkeys(row["robot"] for row in rows))
+    lines = []
+    for what, to, batch in dict.fromkeys((row["what"], row["to"], row["batch"]) for row in rows):
+        found = [find(rows, what=what, to=to, robot=robot) for robot in robots]
+        lines.append((what, str(batch), to, *("-" if row is None else _ratio_or_status(row) for row in found)))
+    return _table(("derivatives, float64", "B", "ratio to", *robots), lines)
 
 
 def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -89,11 +105,11 @@ def _figures(results: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield from _throughput(rows)
     large = results.get("large_batch", [])
     if large:
-        robots = " / ".join(row["robot"] for row in large)
         values = " / ".join(f"{row['ratio_per_evaluation']:.2f}" for row in large)
-        yield f"FD per evaluation, B = 8192 against B = 1024, float64: {robots}", values
+        yield f"FD per evaluation, B = 8192 against B = 1024, float64: {_robots(large)}", values
     yield from _latency(results.get("latency", []))
     yield from _compile(rows, results.get("compile", []))
+    yield from _compile_derivatives(results.get("derivatives", []))
     links = results.get("cost_per_link", [])
     first, last = (find(links, bodies=n) for n in (8, 512))
     if first and last:
@@ -157,6 +173,15 @@ def _compile(table: Rows, rows: Rows) -> Iterable[tuple[str, str]]:
         yield "compile FD, chain512 against chain7", f"{seconds['chain512'] / seconds['chain7']:.2f}"
 
 
+def _compile_derivatives(rows: Rows) -> Iterable[tuple[str, str]]:
+    for what in ("VJP of FD", "dFD", "second derivatives of ID", "jax.hessian"):
+        key, name = ("to_compile_s", "to") if what == "jax.hessian" else ("compile_s", "what")
+        found = [row for robot in MAIN_ROBOTS if (row := find(rows, robot=robot, **{name: what})) and row.get(key)]
+        if found:
+            label = "jax.hessian of ID" if what == "jax.hessian" else what
+            yield f"compile {label}, CPU s: {_robots(found)}", " / ".join(f"{row[key]:.1f}" for row in found)
+
+
 def _papers(results: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """Yield the answers to the papers' own claims."""
     from benchmarks.scaling import wins_from
@@ -179,6 +204,10 @@ def _papers(results: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 def _of_robots(rows: Rows, key: str, **wanted: Any) -> str:
     found = [find(rows, robot=robot, **wanted) for robot in MAIN_ROBOTS]
     return " / ".join(f"{row[key]:.2f}" if row and key in row else "-" for row in found) if any(found) else ""
+
+
+def _robots(rows: Rows) -> str:
+    return " / ".join(row["robot"] for row in rows)
 
 
 def _names() -> str:

@@ -268,7 +268,7 @@ def forward_dynamics(
         f_ext: force on each body, (nbodies, 6), [moment; force] about the body's origin, in its axes.
         base_motion: as in `inverse_dynamics`.
         form: "sweep" for the articulated-body algorithm, "dense" for the mass
-            matrix and its Cholesky factor. "auto" takes matrices for a single
+            matrix and its Cholesky factor, in float64 only. "auto" takes matrices for a single
             state in float64 of a model with at most 48 degrees of freedom; recursions otherwise.
 
     Returns:

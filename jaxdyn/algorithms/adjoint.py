@@ -128,10 +128,11 @@ def pull_back(wanted: Any, x: jax.Array, model: Model, q: Any, qd: Any, qdd: Any
 
     Returns:
         The arguments with gradients in place of leaves that are wanted, and anything in place of the others; or
-        NotImplemented, if another leaf is wanted than q, qd, qdd, f_ext, and inertias and armatures of the model.
+        NotImplemented, if another leaf is wanted than q, qd, qdd, f_ext, and inertias and armatures of the model, or if
+        coordinates off a manifold might move something.
     """
     others = dataclasses.replace(wanted[0], inertia=False, armature=False), wanted[5]
-    if any(jax.tree.leaves(others)):
+    if any(jax.tree.leaves(others)) or (wanted[1] and not all(g.joint.has_tangent for g in model.topology.groups)):
         return NotImplemented
     joints = articulation(model.topology)
     links = joints.links(model, q)
@@ -153,11 +154,19 @@ def pull_back(wanted: Any, x: jax.Array, model: Model, q: Any, qd: Any, qdd: Any
     by_force: Any = None
     if parts[1]:
         in_link_axes = lambda inertia: joints.inertias(dataclasses.replace(model, inertia=inertia), links)
-        (by_inertia,) = jax.vjp(in_link_axes, model.inertia)[1]([link.by_inertia for link in moved])
+        by_inertia = _transposed(in_link_axes, model.inertia, [link.by_inertia for link in moved])
     if parts[0]:
-        (by_force,) = jax.vjp(lambda f: joints.forces(f, links), f_ext)[1]([-link.by_force for link in moved])
+        by_force = _transposed(lambda f: joints.forces(f, links), f_ext, [-link.by_force for link in moved])
     by_armature = jnp.zeros_like(x) if qdd is None else x * qdd
     by_model = dataclasses.replace(model, inertia=by_inertia, armature=by_armature)
     by_qdd = None if qdd is None else Mx + model.armature * x
     by_q = coordinate_gradient(model, q, tangent) if wanted[1] else None
     return by_model, by_q, by_qd, by_qdd, by_force, base_motion
+
+
+def _transposed(linear: Any, at: jax.Array, y: Any) -> Any:
+    """Return the transposed product of a linear function with y, which may have other types than its result."""
+    out, pull = jax.vjp(linear, at)
+    leaves, form = jax.tree.flatten(out)
+    cast = [value.astype(like.dtype) for value, like in zip(jax.tree.leaves(y), leaves, strict=True)]
+    return pull(jax.tree.unflatten(form, cast))[0]

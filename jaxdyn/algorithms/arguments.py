@@ -34,9 +34,11 @@ def require_model(model: Any) -> None:
 
 
 def vectors(model: Model, **values: Any) -> tuple[jax.Array, ...]:
-    """Return q (nq,) and the others (nv,) as arrays of one floating-point type."""
+    """Return q (nq,), also q0 and q1, and the others (nv,) as arrays of one floating-point type."""
+    require_model(model)
     model.require_single(concrete=False)
-    sizes = {name: (model.nq, "coordinate") if name == "q" else (model.nv, "degree of freedom") for name in values}
+    of_q, of_qd = (model.nq, "coordinate"), (model.nv, "degree of freedom")
+    sizes = {name: of_q if name in ("q", "q0", "q1") else of_qd for name in values}
     arrays = [_checks.vector(name, value, *sizes[name], model.dtype) for name, value in values.items()]
     dtype = jnp.result_type(*arrays)
     return tuple(array.astype(dtype) for array in arrays)

@@ -25,7 +25,7 @@ from jaxdyn.joints.contract import Coordinates, combine
 from jaxdyn.model import Model
 from jaxdyn.model.topology import Topology, joint_parameters
 from jaxdyn.recursion import Walk
-from jaxdyn.spatial import Force, Motion, RigidInertia, Transform, Turn, Vec3
+from jaxdyn.spatial import Force, Mat3, Motion, RigidInertia, Transform, Turn, Vec3
 from jaxdyn.spatial.components import Components, components
 
 Rows = tuple[Any, ...]
@@ -288,6 +288,11 @@ class Articulation(Joints):
             for stage, results in both
         ]
         return self.walk.join(full)
+
+    def body_rotations(self, links: Sequence[Links], rotations: Sequence[Mat3]) -> list[Mat3]:
+        """Return the rotations of the bodies' axes, from those of the links' axes."""
+        stages = zip(self.stages, links, rotations, strict=True)
+        return [R @ stage.shaped(link.hinges.to_link) if link.hinges else R for stage, link, R in stages]
 
     def forces(self, f_ext: jax.Array, links: Sequence[Links]) -> list[Force]:
         """Return forces on the bodies, (nbodies, 6, batch) in body axes, in link axes."""

@@ -260,8 +260,11 @@ def in_all_forms(
 
 def forward_dynamics_dense(model: Model, q: Any, qd: Any, tau: Any, f_ext: Any, base_motion: Any) -> jax.Array:
     """Return the acceleration at one state, by the Cholesky factor of M."""
-    if q.dtype.itemsize < 4:
-        raise ValueError(f'form="dense" solves in float32 or float64; got {q.dtype}')
+    if q.dtype.itemsize < 8:
+        raise ValueError(
+            f'form="dense" of forward_dynamics needs float64: about one point for the whole robot, light links lose '
+            f'their digits; got {q.dtype}. form="sweep" keeps them'
+        )
     terms = dense_terms(model, q, qd, None, f_ext, base_motion)
     factor = jax.lax.linalg.cholesky(terms.M + jnp.diag(model.armature.astype(q.dtype)), symmetrize_input=False)
     return jax.scipy.linalg.cho_solve((factor, True), tau - terms.tau)

@@ -145,8 +145,7 @@ def frame_acceleration_derivatives(
 def _frame_slopes_jitted(
     model: Model, q: Any, qd: Any, qdd: Any, base_motion: Any, body: int, number: int, point: Any
 ) -> tuple[jax.Array, ...]:
-    rest = jnp.zeros(model.nv, model.dtype) if qdd is None else qdd
-    q, qd, qdd = arguments.vectors(model, q=q, qd=qd, qdd=rest)
+    q, qd, qdd = arguments.vectors(model, q=q, qd=qd, qdd=jnp.zeros_like(jnp.asarray(qd)) if qdd is None else qdd)
     if not model.nv:
         return (jnp.zeros((6, 0), q.dtype),) * 4
     r = point_in_body(model, number, point)

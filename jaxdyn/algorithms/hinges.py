@@ -87,7 +87,12 @@ class Hinges(NamedTuple):
 
     def forces(self, f: Force) -> Force:
         """Return forces on the bodies, given in the axes of their body frames, in link axes."""
-        return f.rotate((self.Q if isinstance(self.Q, Mat3) else _matrix(self.Q)).T)
+        return f.rotate(self.to_link)
+
+    @property
+    def to_link(self) -> Mat3:
+        """Rotation from the axes of the model's body frame to those of the link."""
+        return (self.Q if isinstance(self.Q, Mat3) else _matrix(self.Q)).T
 
 
 def hinges(axis: jax.Array, placement: jax.Array, links: np.ndarray, parents: np.ndarray) -> Hinges:

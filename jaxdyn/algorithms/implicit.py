@@ -29,7 +29,8 @@ def mass_product(model: Model, q: jax.Array, x: jax.Array) -> jax.Array:
     """Return M(q) x of one state, the derivative of inverse dynamics along x, in time proportional to the bodies."""
     still = jnp.zeros_like(x)
     args = model, q, still, still, None, None
-    return _inverse_dynamics.along(args, (*unchanged(args[:3]), x, None, None), still)
+    like = jnp.zeros(x.shape, jnp.result_type(q, x, model.inertia, model.placement, model.armature))
+    return _inverse_dynamics.along(args, (*unchanged(args[:3]), x, None, None), like)
 
 
 _mass_products: Function = jax.vmap(mass_product, (None, None, 1), 1)
@@ -63,10 +64,10 @@ def acceleration(primal: Function, with_factor: Function, solve: Function) -> Fu
 
     def rule(primals: Any, tangents: Any) -> Any:
         qdd, factor = factored(*primals)
-        model, q, qd, tau, f_ext, base_motion = primals
+        model, q, qd, _, f_ext, base_motion = primals
         dtau = tangents[3]
         at, along = (model, q, qd, qdd, f_ext, base_motion), (*tangents[:3], unchanged(qdd), *tangents[4:])
-        change = -_inverse_dynamics.along(at, along, jnp.zeros_like(tau))
+        change = -_inverse_dynamics.along(at, along, jnp.zeros_like(qdd))
         change = change if isinstance(dtau, SymbolicZero) else change + dtau
         dqdd = solution(model, q, change, lambda b: solve(model, b, factor))
         return qdd, factor, dqdd

@@ -31,20 +31,21 @@ _UNITS = [_unit_inertia(k) for k in range(10)]
 
 
 def _columns_and_forces(model: Model, q: Any, qd: Any, qdd: Any, base_motion: Any) -> tuple[jax.Array, jax.Array]:
-    """Return about one point the joints' columns, (6, columns, batch), and the forces, (6, 10, nbodies, batch).
+    """Return about one point the joints' columns, (6, columns, batch), and the forces, (3, 14, nbodies, batch).
 
-    The forces are those that the motion of each body takes for each unit of its parameters (004 (5)).
+    The forces are those that the motion of each body takes for each unit of its parameters (004 (5)): ten moments, and
+    four forces, since rotational inertia takes none.
     """
-    joints = articulation(model.topology, canonical=False)
+    joints = articulation(model.topology)
     links = joints.links(model, q)
     placed = placed_links(joints, links)
     moved = moving_links(joints, model, links, q, qd, qdd, world_in_motion(model, base_motion))
     forces = []
-    for at, m in zip(placed, moved, strict=True):
-        V, a = m.V.rotate(m.R.T), m.a.rotate(m.R.T)
-        by_unit = [M @ a + V.cross_force(M @ V) for M in _UNITS]
-        forces.append([f.rotate(m.R).shift(at.p) for f in by_unit])
-    F = [jnp.stack(jnp.broadcast_arrays(*f.ang, *f.lin)) for f in joints.by_body(forces)]
+    for at, m, R in zip(placed, moved, joints.body_rotations(links, [m.R for m in moved]), strict=True):
+        V, a = m.V.rotate(R.T), m.a.rotate(R.T)
+        by_unit = [(M @ a + V.cross_force(M @ V)).rotate(R).shift(at.p) for M in _UNITS]
+        forces.append([f.ang for f in by_unit] + [f.lin for f in by_unit[:4]])
+    F = [jnp.stack(jnp.broadcast_arrays(*f)) for f in joints.by_body(forces)]
     H = joint_columns(links, placed)
     about_one_point = [tuple(h.shift(-m.p) for h in hs) for hs, m in zip(H, placed, strict=True)]
     columns = joints.spatial_columns(about_one_point, q.dtype)
@@ -54,9 +55,11 @@ def _columns_and_forces(model: Model, q: Any, qd: Any, qdd: Any, base_motion: An
 def _regressor(parts: Any, model: Model, *_: Any) -> jax.Array:
     """Return the regressor of one state: a force on a body is felt by the joints inboard of it (004 (8))."""
     H, F = parts
-    joints = articulation(model.topology, canonical=False)
+    joints = articulation(model.topology)
     moves = joints.inboard[:-1].T  # (columns, nbodies)
-    Y = sum(h[:, None, None] * f.T[None] for h, f in zip(H, F, strict=True))
+    moments, forces = (sum(h[:, None, None] * f.T[None] for h, f in zip(*hf, strict=True))
+                       for hf in ((H[:3], F[:, :10]), (H[3:], F[:, 10:])))  # fmt: skip
+    Y = jnp.concatenate([moments[..., :4] + forces, moments[..., 4:]], axis=-1)
     return joints.fold(jnp.where(moves[..., None], Y, 0)).reshape((model.nv, 10 * model.nbodies))
 
 

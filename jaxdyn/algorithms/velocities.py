@@ -204,7 +204,6 @@ def _frame_velocity_jitted(model: Model, q: Any, qd: Any, base_motion: Any, body
 def _frame_acceleration_jitted(
     model: Model, q: Any, qd: Any, qdd: Any, base_motion: Any, body: int, number: int, point: Any
 ) -> Any:
-    rest = jnp.zeros(model.nv, model.dtype) if qdd is None else qdd
-    q, qd, qdd = arguments.vectors(model, q=q, qd=qd, qdd=rest)
+    q, qd, qdd = arguments.vectors(model, q=q, qd=qd, qdd=jnp.zeros_like(jnp.asarray(qd)) if qdd is None else qdd)
     r = point_in_body(model, number, point)
     return _frame_acceleration_of_state(model, q, qd, qdd, arguments.motion(model, base_motion), body, r)

@@ -103,7 +103,7 @@ def difference_derivatives(model: Model, q0: Any, q1: Any) -> Matrices:
     Returns:
         (A, B), each (nv, nv).
     """
-    q0, q1 = (arguments.vectors(model, q=q)[0] for q in (q0, q1))
+    q0, q1 = arguments.vectors(model, q0=q0, q1=q1)
     rest = jnp.zeros(model.nv, q0.dtype)
     along = lambda f: _of_joints(model.topology, lambda v: jax.jvp(f, (rest,), (v,))[1], q0.dtype)
     from_start = along(lambda x: difference(model, integrate(model, q0, x), q1))

@@ -87,6 +87,8 @@ class Joint:
 
     def __init_subclass__(cls) -> None:
         """Let a type that says nothing of nv have as many velocities as coordinates, and read every leaf."""
+        if cls.integrate is not Joint.integrate and cls.difference is Joint.difference:
+            raise TypeError(f"joint type {cls.__name__!r} defines integrate, and must define its inverse, difference")
         if "nq" in vars(cls) and "nv" not in vars(cls):
             cls.nv = cls.nq
         if "leaves" not in vars(cls):
@@ -119,8 +121,17 @@ class Joint:
         """Return the velocity that takes q0 to q1 in unit time; inverse of `integrate`."""
         return tuple(b - a for a, b in zip(q0, q1, strict=True))
 
+    @property
+    def has_tangent(self) -> bool:
+        """Whether `transform` is known to depend on what `tangent` sees of a change of q, and on nothing else."""
+        return type(self).integrate is Joint.integrate or type(self).tangent is not Joint.tangent
+
     def tangent(self, q: Coordinates, rate: Coordinates) -> Coordinates:
-        """Return the velocity at which the coordinates q change at the given rate."""
+        """Return the velocity at which the coordinates q change at the given rate.
+
+        A type that gives it in closed form promises that its transform does not change where this is zero: that
+        quaternions of any length do, for example.
+        """
         return rate if type(self).integrate is Joint.integrate else tangent_by_autodiff(self, q, rate)
 
     def bracket(self, q: Coordinates, a: Coordinates, b: Coordinates) -> Coordinates:

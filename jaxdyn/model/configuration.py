@@ -180,4 +180,4 @@ def bracket(model: Model, q: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array
 
 def coordinate_gradient(model: Model, q: jax.Array, gradient: jax.Array) -> jax.Array:
     """Return the gradient by coordinates (nq, ...) of what has a gradient (nv, ...) in the tangent."""
-    return jax.vjp(lambda rate: tangent(model, q, rate), jnp.zeros_like(q))[1](gradient)[0]
+    return jax.vjp(lambda rate: tangent(model, q, rate), jnp.zeros_like(q))[1](gradient.astype(q.dtype))[0]

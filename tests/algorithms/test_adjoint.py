@@ -1,6 +1,7 @@
 """The adjoint of inverse dynamics in closed form is what JAX makes of the kernel itself."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.states import geared, quickly, random_state, relative
@@ -8,8 +9,11 @@ from helpers.states import geared, quickly, random_state, relative
 import jaxdyn
 from jaxdyn.algorithms.articulation import tile_of_rows
 from jaxdyn.algorithms.rnea import inverse_dynamics_kernel, inverse_dynamics_of_state
+from jaxdyn.derivatives import kinetic_energy_derivatives
+from jaxdyn.joints import Joint
 from jaxdyn.model.random_models import random_tree
 from jaxdyn.recursion import batched
+from jaxdyn.spatial import Mat3, Transform, Vec3
 
 BY_AUTODIFF = batched(inverse_dynamics_kernel, tile=tile_of_rows())
 IN_CLOSED_FORM = inverse_dynamics_of_state("sweep")
@@ -63,6 +67,57 @@ def test_forces_at_no_acceleration():
     assert not np.any(found[1])
     for i in (0, 2, 3):
         assert relative(found[i], right[i]) < 1e-13
+
+
+class Ring(Joint):
+    """A hinge whose coordinates are cosine and sine, of any length, and whose transform minds the length."""
+
+    type = "ring"
+    nq, nv = 2, 1
+
+    def transform(self, parameters, q):
+        c, s = q
+        R = Mat3(Vec3(c, -s, 0 * c), Vec3(s, c, 0 * c), Vec3(0 * c, 0 * c, 1 + 0 * c))
+        return Transform(R, Vec3(0 * c, 0 * c, 0 * c))
+
+    def integrate(self, q, dq):
+        (c, s), (cosine, sine) = q, (jnp.cos(dq[0]), jnp.sin(dq[0]))
+        return c * cosine - s * sine, s * cosine + c * sine
+
+    def difference(self, q0, q1):
+        return (jnp.arctan2(q0[0] * q1[1] - q0[1] * q1[0], q0[0] * q1[0] + q0[1] * q1[1]),)
+
+    def neutral(self):
+        return 1.0, 0.0
+
+
+def test_a_users_manifold_may_have_a_slope_off_it():
+    """Then reverse mode is that of the kernel, and equals forward mode."""
+    link = {"mass": 2.0, "com": (0.1, -0.2, 0.3), "inertia": (0.3, 0.4, 0.5)}
+    model = jaxdyn.ModelBuilder("ring").add_body("body", joint=Ring(), **link).build()
+    model = model.replace(gravity=(1.0, 2.0, -9.0))
+    f = lambda q: jaxdyn.inverse_dynamics(model, q, [0.3], [0.2])
+    q = jnp.array([0.6, 0.8])
+    assert relative(jax.jacrev(f)(q), jax.jacfwd(f)(q)) < 1e-14
+    radial = jax.jacfwd(f)(q) @ q
+    assert abs(radial[0]) > 0.1
+
+
+def test_a_state_in_single_precision_with_a_model_in_double():
+    """Gradients have the types of what they are taken by, and are those of double precision but for rounding."""
+    model = random_tree(3, joints=("spherical", "revolute"), floating_base=True, armature=True)
+    s = random_state(model)
+    state = tuple(jnp.asarray(s[name], jnp.float32) for name in ("q", "qd", "tau"))
+
+    @quickly
+    def gradients(q, qd, x):
+        of = lambda f: jax.grad(lambda *args: (f(model, *args) ** 2).sum(), (0, 1, 2))(q, qd, x)
+        return of(jaxdyn.inverse_dynamics), of(jaxdyn.forward_dynamics), kinetic_energy_derivatives(model, q, qd)
+
+    rough, right = gradients(*state), gradients(*(x.astype(jnp.float64) for x in state))
+    assert {x.dtype.name for x in jax.tree.leaves(rough[:2])} == {"float32"}
+    for a, b in zip(jax.tree.leaves(rough), jax.tree.leaves(right), strict=True):
+        assert relative(a, b) < 1e-5
 
 
 def test_it_is_used_where_it_serves():

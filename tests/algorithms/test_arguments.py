@@ -36,8 +36,8 @@ def test_errors_name_the_argument_what_came_and_what_was_wanted():
         r"qd must be real; got complex128": lambda: jaxdyn.kinetic_energy(model, x, 1j * x),
         r"q must have shape \(2,\).*got None": lambda: jaxdyn.mass_matrix(model, None),
         r"q must have shape \(2,\).*got a list of things": lambda: jaxdyn.mass_matrix(model, [[1, 2], [3]]),
-        r'form="dense" solves in float32 or float64; got float16': lambda: jaxdyn.forward_dynamics(
-            model.astype(jnp.float16), *[np.zeros(2, np.float16)] * 3, form="dense"
+        r'form="dense" of forward_dynamics needs float64.*got float32.*form="sweep"': lambda: jaxdyn.forward_dynamics(
+            model.astype(jnp.float32), *[np.zeros(2, np.float32)] * 3, form="dense"
         ),
         r"form must be .*got 'fast'": lambda: jaxdyn.inverse_dynamics(
             ModelBuilder().build(), *[np.zeros(0)] * 3, form="fast"

@@ -45,13 +45,15 @@ def stacked(trees):
 
 
 def forces(model, s, form="auto", base_motion=None):
-    """Return what every form computes."""
+    """Return what every form computes; by matrices, accelerations are refused in float32."""
     extra = {"f_ext": s["f_ext"], "base_motion": base_motion, "form": form}
-    return {
+    found = {
         "tau": jaxdyn.inverse_dynamics(model, s["q"], s["qd"], s["qdd"], **extra),
-        "qdd": jaxdyn.forward_dynamics(model, s["q"], s["qd"], s["tau"], **extra),
         "M": jaxdyn.mass_matrix(model, s["q"], form=form),
     }
+    if form == "dense" and model.dtype == np.float32:
+        return found
+    return found | {"qdd": jaxdyn.forward_dynamics(model, s["q"], s["qd"], s["tau"], **extra)}
 
 
 in_form = {form: quickly(partial(forces, form=form)) for form in FORMS}

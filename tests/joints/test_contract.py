@@ -307,3 +307,12 @@ def test_a_type_without_transform_says_so():
 
     with pytest.raises(NotImplementedError, match="must define transform"):
         Empty().transform(parameters("float64"), (0.0,))
+
+
+def test_a_type_that_integrates_its_own_way_must_be_able_to_undo_it():
+    def define(**methods):
+        return type("Ring", (Joint,), {"nq": 2, "nv": 1, "type": "ring", **methods})
+
+    with pytest.raises(TypeError, match="'Ring' defines integrate, and must define its inverse, difference"):
+        define(integrate=lambda self, q, dq: q)
+    assert define(integrate=lambda self, q, dq: q, difference=lambda self, q0, q1: q1[:1]).nv == 1
