@@ -184,10 +184,11 @@ class Joints:
         return jnp.moveaxis(jnp.moveaxis(own, axis, 0).at[self.followed].add(extra), 0, axis)
 
     def spatial_columns(self, stages: Any, dtype: Any) -> Any:
-        """Turn spatial vectors by stage and column into one whose components are (columns, ...)."""
+        """Turn spatial vectors, or other pytrees, by stage and column into one whose components are (columns, ...)."""
         form = jax.tree.structure(stages[0][0])
         leaves = [[jax.tree.leaves(x) for x in columns] for columns in stages]
-        parts = [self.columns([tuple(x[i] for x in columns) for columns in leaves], dtype) for i in range(6)]
+        count = len(leaves[0][0])
+        parts = [self.columns([tuple(x[i] for x in columns) for columns in leaves], dtype) for i in range(count)]
         return jax.tree.unflatten(form, jnp.broadcast_arrays(*parts))
 
     def collect(self, stages: Sequence[Rows]) -> jax.Array:

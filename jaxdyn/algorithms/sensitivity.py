@@ -60,18 +60,13 @@ def _columns(model: Model, q: Any) -> Any:
     r = joints.walk.inward(_add, _NOTHING, [M_k.shift(m.p) for M_k, m in zip(M, placed, strict=True)])[1]
     J = [tuple(h.shift(-m.p) for h in hs) for hs, m in zip(H, placed, strict=True)]
     F = [tuple(r_k @ j for j in js) for js, r_k in zip(J, r, strict=True)]
-    A = [tuple(_turned(r_k, j) for j in js) for js, r_k in zip(J, r, strict=True)]
-    A_rows = [joints.columns([tuple(part(a) for a in columns) for columns in A], q.dtype) for part in _PARTS]
-    J_rows, F_rows = (jax.tree.leaves(joints.spatial_columns(x, q.dtype)) for x in (J, F))
-    return jnp.stack(jnp.broadcast_arrays(*J_rows, *F_rows, *A_rows)), _changes(model, q, placed, r)
-
-
-_PARTS = [lambda a, n=n: getattr(a.h, n) for n in "xyz"] + [
-    lambda a, n=n: getattr(a.J, n) for n in ("xx", "xy", "xz", "yy", "yz", "zz")
-]
+    A = [tuple((a.h, a.J) for a in (_turned(r_k, j) for j in js)) for js, r_k in zip(J, r, strict=True)]
+    rows = jax.tree.leaves([joints.spatial_columns(x, q.dtype) for x in (J, F, A)])
+    return jnp.stack(jnp.broadcast_arrays(*rows)), _changes(model, q, placed, r)
 
 
 def _changes(model: Model, q: Any, placed: Any, r: Any) -> jax.Array | None:
+    """Return the second part of `_columns`, or None if all columns are fixed in their bodies."""
     joints = articulation(model.topology)
     still = jnp.zeros((model.nv, 1), q.dtype)
     slopes = [[slope.S for slope in stage] for stage in joints.subspace_slopes(model, q, still, still)]
