@@ -130,6 +130,7 @@ class Gimbal(Joint):
         return 1.0, 0.0, 0.0, 0.0
 
 
+@pytest.mark.long
 def test_a_users_own_joint():
     """Velocities in the parent's axes: the bracket has the other sign."""
     link = {"mass": 2.0, "com": (0.1, -0.2, 0.3), "inertia": (0.3, 0.4, 0.5)}

@@ -14,7 +14,7 @@ from jaxdyn import derivatives
 POINT = (0.1, -0.2, 0.3)
 
 
-@pytest.mark.parametrize("kind", [long(k) if k == "forest" else k for k in KINDS])
+@pytest.mark.parametrize("kind", [long(k) if k in ("forest", "chain") else k for k in KINDS])
 def test_frames_momentum_and_energies(kind):
     """On a moving base, at a point of the last body."""
     model = KINDS[kind]().replace(gravity=(1.0, 2.0, -9.0))
@@ -40,7 +40,7 @@ def test_frames_momentum_and_energies(kind):
             assert relative(a, b) < 1e-11, name
 
 
-@pytest.mark.parametrize("kind", ["chain", "columns that turn in the body"])
+@pytest.mark.parametrize("kind", ["chain", long("columns that turn in the body")])
 def test_second_derivatives_of_inverse_dynamics(kind):
     """They are the Hessian of x . ID, by JAX from the plain twin."""
     model = KINDS[kind]()

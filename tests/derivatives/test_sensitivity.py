@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.states import KINDS, quickly, random_state, relative, stacked
+from helpers.states import KINDS, long, quickly, random_state, relative, stacked
 
 import jaxdyn
 from jaxdyn import derivatives
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=[long(k) if k == "forest" else k for k in KINDS])
 def model(request):
     return KINDS[request.param]()
 
