@@ -353,10 +353,10 @@ QUESTIONS = (
     ),
     Question(64, _sensitivities, (Ratio("dM/dq", "jacfwd of CRBA", ("arm",)),)),
     Question(1000, _torque_regressor, (Ratio("torque regressor", "Pinocchio's regressor", ("arm",)),)),
-    Question(64, _second, (Ratio("second derivatives of ID", "jax.hessian", ("arm",)),)),
+    Question(64, _second, (Ratio("second derivatives of ID", "jax.hessian"),)),
     Question(
         64,
         _rollout,
-        (Ratio(f"gradient of {STEPS} steps", "the steps", ("arm",)), Ratio("the same, jax.checkpoint", "the steps")),
+        (Ratio(f"gradient of {STEPS} steps", "the steps"), Ratio("the same, jax.checkpoint", "the steps")),
     ),
 )

@@ -222,7 +222,7 @@ def verify(
     """Check every derivative on a robot: analytic against forward and reverse mode and central differences.
 
     States, directions and weights are random: a wrong entry of any derivative shows. All is computed in float64.
-    Most of the time goes into compiling some sixty programs: about a minute for an arm, more for a humanoid.
+    Most of the time goes into compiling, a program a function: a minute or two for an arm, more for a humanoid.
 
     Args:
         model: the model.

@@ -1,12 +1,23 @@
 """Physical inertias: moments of distributions of mass. Witnesses are clouds of point masses, NumPy and autodiff."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
+from helpers.bodies import (
+    BODIES,
+    DTYPES,
+    box,
+    cloud,
+    clouds,
+    eigenvalues,
+    parameters,
+    point_masses,
+    random_theta,
+    rotation,
+    second_moments,
+    turned,
+)
 from helpers.states import quickly, relative
 
 import jaxdyn
@@ -18,84 +29,13 @@ from jaxdyn.model import (
     is_physical,
     log_cholesky,
     log_cholesky_jacobian,
-    merge,
-    partition,
     physical_margins,
     project_physical,
     pseudo_inertia,
-    trainable,
 )
 from jaxdyn.model.bundled import BUNDLED
 from jaxdyn.model.consistency import inertia_problems
 from jaxdyn.spatial import RigidInertia, Transform
-
-DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
-UPPER = np.array([0, 0, 1, 0, 1, 2]), np.array([0, 1, 1, 2, 2, 2])  # Ixx, Ixy, Iyy, Ixz, Iyz, Izz
-
-
-def second_moments(x, w):
-    """Return sum of w [x; 1] [x; 1]^T of points x (..., k, 3) of masses w (..., k)."""
-    y = np.concatenate([x, np.ones_like(x[..., :1])], -1)
-    return np.einsum("...k,...ki,...kj->...ij", w, y, y)
-
-
-def parameters(m, c, I):
-    """Return ten parameters from mass, centre of mass and inertia (3, 3) about it."""
-    about_origin = I + m * (c @ c * np.eye(3) - np.outer(c, c))
-    return np.array([m, *(m * c), *about_origin[UPPER]])
-
-
-def point_masses(x, w):
-    """Return ten parameters by the definition of inertia."""
-    r2 = (x * x).sum(-1)[..., None, None]
-    I = np.einsum("...k,...kij->...ij", w, r2 * np.eye(3) - x[..., :, None] * x[..., None, :])
-    return np.concatenate([w.sum(-1, keepdims=True), np.einsum("...k,...ki->...i", w, x), I[..., *UPPER]], -1)
-
-
-def cloud(seed, n, k=6):
-    rng = np.random.default_rng(seed)
-    size = 10.0 ** rng.uniform(-1.5, 0.5, (n, 1, 3))
-    return size * rng.normal(size=(n, k, 3)) + rng.normal(size=(n, 1, 3)), rng.uniform(0.1, 2, (n, k))
-
-
-def clouds(seed, n, k=6):
-    return point_masses(*cloud(seed, n, k))
-
-
-def box(m, sides, c=(0.0, 0.0, 0.0)):
-    squares = np.square(sides)
-    return parameters(m, np.array(c), np.diag(m / 12 * (squares.sum() - squares)))
-
-
-def turned(R, pi):
-    """Return parameters in other axes."""
-    I = np.zeros((3, 3))
-    I[UPPER] = I[UPPER[::-1]] = pi[4:]
-    return np.array([pi[0], *(R @ pi[1:4]), *(R @ I @ R.T)[UPPER]])
-
-
-def rotation(seed):
-    Q = np.linalg.qr(np.random.default_rng(seed).normal(size=(3, 3)))[0]
-    return Q * np.linalg.det(Q)
-
-
-# Bodies whose pseudo-inertia has equal or nearly vanishing eigenvalues.
-BODIES = {
-    "sphere": box(2.0, (0.3, 0.3, 0.3), (0.11, 0.23, -0.17)),
-    "all eigenvalues equal": box(1.0, np.sqrt([12.0, 12.0, 12.0])),
-    "rod": turned(rotation(1), box(1.0, (1.0, 1e-2, 1e-2))),
-    "plate": turned(rotation(2), box(1.0, (1.0, 1.0, 1e-2))),
-    "1 mg": box(1e-6, (2e-3, 1e-3, 3e-3), (1e-3, 0, 2e-3)),
-    "far away": box(1.0, (0.3, 0.2, 0.1), (1.0, -2.0, 1.5)),
-}
-
-
-def random_theta(seed, n):
-    return np.random.default_rng(seed).normal(size=(n, 10))
-
-
-def eigenvalues(pi):
-    return np.linalg.eigvalsh(np.asarray(pseudo_inertia(np.asarray(pi, np.float64))))
 
 
 @pytest.fixture(scope="module")
@@ -308,116 +248,6 @@ def test_margins_of_boxes_in_any_frame(one_body, dtype):
     assert judged(one_body, moved)[0].all()
 
 
-def frobenius(pi):
-    """Return the norm of the pseudo-inertia."""
-    return np.linalg.norm(np.asarray(pseudo_inertia(pi)), axis=(-2, -1))
-
-
-def spoiled(seed, n):
-    """Return inertias of no body: symmetric matrices with eigenvalues of either sign."""
-    A = np.random.default_rng(seed).normal(size=(n, 4, 4))
-    return np.asarray(from_pseudo_inertia(A + np.swapaxes(A, 1, 2)))
-
-
-def test_no_physical_inertia_is_nearer_than_the_projection():
-    """Neither among random ones, nor any at all: a convex set lies behind the plane through its nearest point."""
-    margin, bad = 0.1, spoiled(12, 30)
-    near = np.asarray(project_physical(bad, margin=margin))
-    assert (np.abs(eigenvalues(near).min(-1) - margin) < 1e-14).all()
-    theta = np.concatenate([random_theta(13, 300), random_theta(14, 300) * 0.1])
-    allowed = np.asarray(from_pseudo_inertia(pseudo_inertia(from_log_cholesky(theta)) + margin * np.eye(4)[None]))
-    P, X, Y = (np.asarray(pseudo_inertia(pi)) for pi in (bad, near, allowed))
-    assert (frobenius(bad - near)[:, None] <= np.linalg.norm(P[:, None] - Y, axis=(-2, -1))).all()
-    slope = np.einsum("aij,abij->ab", P - X, Y[None] - X[:, None])
-    assert slope.max() < 1e-13
-    shrunk = near[:, None] + 1e-4 * (allowed - near[:, None])  # near the nearest
-    assert (frobenius(bad[:, None] - shrunk) > frobenius(bad - near)[:, None] - 1e-14).all()
-
-
-@DTYPES
-def test_projection_leaves_physical_inertias_alone(dtype):
-    pi = clouds(15, 30).astype(dtype)
-    assert (eigenvalues(pi)[:, 0] > 1e-5).all()
-    np.testing.assert_array_equal(project_physical(pi), pi)
-    once = project_physical(spoiled(16, 30).astype(dtype), margin=1e-2)
-    assert once.dtype == dtype
-    assert relative(project_physical(once, margin=1e-2), once) < 10 * np.finfo(dtype).eps
-    np.testing.assert_array_equal(project_physical(np.zeros((2, 10), dtype)), np.zeros((2, 10)))
-    each = project_physical(spoiled(16, 2), margin=np.array([0.1, 0.2]))
-    assert relative(eigenvalues(each).min(-1), [0.1, 0.2]) < 1e-13
-
-
-@DTYPES
-def test_what_was_projected_has_coordinates(dtype):
-    """Without a margin given, also of plates, rods, points and what is of no body at all."""
-    flat = [turned(rotation(i), box(i + 1.0, s, c)) for i, (s, c) in enumerate(
-        [((1, 1, 0), (0, 0, 0)), ((1, 0, 0), (1, 2, 3)), ((0, 0, 0), (0.1, 2, 0)), ((0.3, 0.1, 0), (1, 1, 1))] * 20)]  # fmt: skip
-    pi = np.concatenate([np.stack(flat), spoiled(17, 200), 1e-6 * spoiled(18, 200)]).astype(dtype)
-    near = project_physical(pi)
-    assert np.isfinite(log_cholesky(near)).all()
-    assert np.isfinite(jax.vmap(jax.grad(lambda p: log_cholesky(p).sum()))(near)).all()
-
-
-def through_eigh(pi, margin):
-    """Project as one would without the rule for functions of matrices."""
-    w, V = jnp.linalg.eigh(pseudo_inertia(pi))
-    return from_pseudo_inertia((V * jnp.maximum(w, margin)[None]) @ V.T)
-
-
-def test_derivatives_of_the_projection_at_distinct_eigenvalues():
-    """Against automatic differentiation through the eigenvectors; those of third order against differences."""
-    pi, margin, v = spoiled(19, 4), 0.1, np.random.default_rng(20).normal(size=10)
-    assert (np.diff(eigenvalues(pi), axis=-1) > 0.05).all()
-
-    ours = lambda x, mu: project_physical(x, margin=mu)
-
-    @quickly
-    def orders(x):
-        def both(f):
-            first = jax.jacrev(f)
-            return f(x, margin), first(x, margin), jax.jacfwd(first)(x, margin), jax.jacfwd(f, 1)(x, margin)
-
-        return both(ours), both(through_eigh)
-
-    for x in pi:
-        for order, (a, b) in enumerate(zip(*orders(x), strict=True)):
-            assert relative(a, b) < 1e-10, order
-
-    derivative = lambda f: lambda x: jax.jvp(f, (x,), (v,))[1]
-    second = derivative(derivative(partial(project_physical, margin=margin)))
-    third, before, after = quickly(
-        jax.vmap(lambda x: (derivative(second)(x), second(x - 1e-5 * v), second(x + 1e-5 * v)))
-    )(pi)
-    assert relative(third, (after - before) / 2e-5) < 1e-6
-
-
-def test_derivatives_of_the_projection_at_repeated_eigenvalues():
-    """They are what differences give; through the eigenvectors they are NaN."""
-    Q = np.linalg.qr(np.random.default_rng(21).normal(size=(4, 4)))[0]
-    pi = np.stack(
-        [from_pseudo_inertia(Q @ np.diag(w) @ Q.T) for w in ([-1, -1, 2, 2], [-1, 2, 2, 2], [-1, -1, -1, 3.0])]
-    )
-    directions = np.random.default_rng(22).normal(size=(5, 10))
-    f = project_physical
-
-    def along(x, v):
-        first = lambda x: jax.jvp(f, (x,), (v,))[1]
-        return first(x), jax.jvp(first, (x,), (v,))[1], jax.grad(lambda x: jax.grad(lambda x: f(x) @ v)(x) @ v)(x)
-
-    first, second, reverse = quickly(jax.vmap(jax.vmap(along, (None, 0)), (0, None)))(pi, directions)
-    h, v = 1e-4, directions[None]
-    at = lambda t: np.asarray(f(pi[:, None] + t * h * v))
-    assert relative(first, (at(1) - at(-1)) / (2 * h)) < 1e-6
-    assert relative(second, (at(1) - 2 * at(0) + at(-1)) / h**2) < 1e-5
-    contracted = lambda x: np.einsum("abi,bi->ab", x, directions)
-    assert relative(contracted(reverse), contracted(second)) < 1e-12
-    near = f(pi[0], margin=0.1)  # at the margin up to rounding: taken as it is
-    first, second = quickly(lambda x: (jax.jacrev(f)(x, margin=0.1), jax.hessian(f)(x, margin=0.1)))(near)
-    np.testing.assert_array_equal(first, np.eye(10))
-    assert not second.any()
-    assert not np.isfinite(jax.jacrev(lambda x: through_eigh(x, 0.0))(pi[0])).all()
-
-
 @DTYPES
 def test_values_gradients_and_hessians_are_finite(one_body, dtype):
     """At repeated eigenvalues, of thin and of tiny bodies, and where the projection has a kink."""
@@ -463,99 +293,3 @@ def test_batches_of_any_shape():
         whole = np.asarray(f(pi.reshape(2, 3, 10)))
         assert relative(whole.reshape(6, *whole.shape[2:]), jax.vmap(f)(pi)) < 1e-14
         assert f(pi[:0]).shape == (0, *whole.shape[2:])
-
-
-@pytest.fixture(scope="module")
-def arm():
-    return jaxdyn.load("arm7")
-
-
-def quadratic(model):
-    """A loss that pulls every leaf, those that are infinite excepted."""
-    return sum((jnp.where(jnp.isfinite(x), x, 0) ** 2).sum() for x in jax.tree.leaves(model))
-
-
-def test_masks_train_what_they_name(arm):
-    mask = trainable(arm, "inertia", "damping")
-    assert jax.tree.structure(mask) == jax.tree.structure(arm)
-    assert [name for name, leaf in vars(mask).items() if leaf is True] == ["inertia", "damping"]
-    still = {True: optax.adam(1e-3), False: optax.set_to_zero()}
-    freeze = jax.tree.map(lambda named: not named, mask)
-    masked = optax.chain(optax.masked(optax.adam(1e-3), mask), optax.masked(optax.set_to_zero(), freeze))
-    step = lambda tx: lambda m: optax.apply_updates(m, tx.update(jax.grad(quadratic)(m), tx.init(m), m)[0])
-    for tx in (optax.multi_transform(still, mask), masked):
-        new = quickly(step(tx))(arm)
-        changed = {name for name in vars(mask) if name not in ("topology", "geometry")
-                   and not np.array_equal(getattr(new, name), getattr(arm, name))}  # fmt: skip
-        assert changed == {"inertia", "damping"}
-    with pytest.raises(ValueError, match="no leaf 'inertias' to train: did you mean 'inertia'"):
-        trainable(arm, "inertias")
-    with pytest.raises(ValueError, match="no leaf 'topology'"):
-        trainable(arm, "topology")
-
-
-def test_a_model_is_its_two_parts(arm):
-    trained, frozen = partition(arm, trainable(arm, "inertia", "gravity"))
-    assert trained.placement is None
-    assert frozen.inertia is None
-    assert len(jax.tree.leaves(trained)) == 2
-    whole = merge(trained, frozen)
-    assert jax.tree.structure(whole) == jax.tree.structure(arm)
-    assert all(a is b for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(arm), strict=True))
-    half = arm.moving  # has leaves that are None
-    assert jax.tree.structure(trainable(half, "inertia")) == jax.tree.structure(half)
-    assert jax.tree.structure(merge(*partition(half, trainable(half, "inertia")))) == jax.tree.structure(half)
-    with pytest.raises(ValueError, match="gravity is in both parts"):
-        merge(trained, partition(arm, trainable(arm, "inertia"))[1])
-    with pytest.raises(ValueError, match="parts of two models"):
-        merge(trained, jaxdyn.load("pendulum"))
-
-
-def test_the_trained_part_trains(arm):
-    q, qd = jaxdyn.random_configuration(arm, jax.random.key(0)), jnp.ones(7)
-    trained, frozen = partition(arm, trainable(arm, "damping", "friction"))
-    wanted = jnp.linspace(-1, 1, 7)
-    tx = optax.adam(0.05)
-
-    @jax.jit
-    def step(trained, state):
-        loss = lambda part: ((jaxdyn.passive_force(merge(part, frozen), q, qd) - wanted) ** 2).sum()
-        value, gradient = jax.value_and_grad(loss)(trained)
-        updates, state = tx.update(gradient, state)
-        return optax.apply_updates(trained, updates), state, value
-
-    state, losses = tx.init(trained), []
-    for _ in range(30):
-        trained, state, value = step(trained, state)
-        losses.append(float(value))
-    assert losses[-1] < 0.5 * losses[0]
-    assert trained.inertia is None
-
-
-def test_inertias_trained_by_their_coordinates_fit_and_stay_physical(arm):
-    """From a wrong guess, by forces of the true robot; the same steps in pi itself leave what is physical."""
-    rng = np.random.default_rng(24)
-    q, qd, qdd = (jnp.asarray(rng.normal(size=(16, 7))) for _ in range(3))
-    forces = jax.vmap(jaxdyn.inverse_dynamics, (None, 0, 0, 0))
-    measured = forces(arm, q, qd, qdd)
-    guess = log_cholesky(arm.inertia) + 0.3 * rng.normal(size=(7, 10))
-
-    def train(x, by_coordinates):
-        tx = optax.adam(0.02)
-        decode = lambda x: jnp.where(by_coordinates, from_log_cholesky(x), x)
-        loss = lambda x: jnp.mean((forces(jaxdyn.with_inertial_parameters(arm, decode(x)), q, qd, qdd) - measured) ** 2)
-
-        def step(carry, _):
-            x, state = carry
-            value, gradient = jax.value_and_grad(loss)(x)
-            updates, state = tx.update(gradient, state)
-            x = optax.apply_updates(x, updates)
-            return (x, state), (value, is_physical(arm.replace(inertia=decode(x))))
-
-        return jax.lax.scan(step, (x, tx.init(x)), length=60)[1]
-
-    starts = jnp.stack([guess, from_log_cholesky(guess)])
-    losses, physical = quickly(jax.vmap(train))(starts, np.array([True, False]))
-    assert losses[0, -1] < 0.02 * losses[0, 0]
-    assert physical[0].all()
-    assert not physical[1].all()
