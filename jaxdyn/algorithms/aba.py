@@ -13,7 +13,7 @@ from jax.scipy.linalg import cho_solve
 from jaxdyn._checks import ModelError
 from jaxdyn._numerics import solve_rows
 from jaxdyn.algorithms import arguments, implicit
-from jaxdyn.algorithms.articulation import Articulation, Rows, articulation, tile_of_rows
+from jaxdyn.algorithms.articulation import Articulation, Rows, articulation, like_vector, tile_of_rows
 from jaxdyn.algorithms.crba import mass_matrix
 from jaxdyn.algorithms.dense import Form, forward_dynamics_dense, in_all_forms
 from jaxdyn.algorithms.motion import (
@@ -25,7 +25,7 @@ from jaxdyn.algorithms.motion import (
 from jaxdyn.algorithms.rnea import bias_force
 from jaxdyn.model import Model
 from jaxdyn.model.consistency import massless_joints_of
-from jaxdyn.recursion import Known, tiled, under_vmap
+from jaxdyn.recursion import Known, tiled
 from jaxdyn.spatial import ArticulatedInertia, Force, Motion, Vec3
 
 LONG = 24
@@ -224,11 +224,12 @@ def _mass_matrix_inverse(model: Model, q: Any) -> jax.Array:
 
 
 _factored = tiled(_forward_dynamics_and_factor, tile=tile_of_rows())
-_solve = tiled(_solved, tile=tile_of_rows())
+_solve = tiled(_solved, tile=tile_of_rows(), like=lambda model, tau, factor: like_vector(tau, factor))
 _forward_dynamics_of_state = in_all_forms(
     _forward_dynamics,
     forward_dynamics_dense,
     make=lambda kernel, **options: implicit.acceleration(tiled(kernel, **options), _factored, _solve),
+    like=lambda model, q, qd, tau, *rest: like_vector(tau, model, q, qd, rest),
     single_from=8,  # about one point for the whole robot, light links are differences of large numbers
 )
 _mass_matrix_inverse_of_state = implicit.inverse(
@@ -284,10 +285,7 @@ def forward_dynamics(
     """
     arguments.require_model(model)
     require_regular(model)
-    part = model.moving
-    if form == "auto" and under_vmap(q, qd, tau, f_ext, part.placement, part.inertia, part.armature):
-        form = "sweep"  # the same, without tracing the other form in vain
-    return _forward_dynamics_jitted(part, q, qd, tau, f_ext, base_motion, form)
+    return _forward_dynamics_jitted(model.moving, q, qd, tau, f_ext, base_motion, form)
 
 
 @partial(jax.jit, static_argnums=6)

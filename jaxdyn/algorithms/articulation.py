@@ -355,6 +355,11 @@ def joint_motions(links: Sequence[Links], rows: Sequence[Rows]) -> list[Motion]:
     return [combine(link.S, x) for link, x in zip(links, rows, strict=True)]
 
 
+def like_vector(vector: jax.Array, *rest: Any) -> jax.ShapeDtypeStruct:
+    """Return the shape of a vector, with the type that results have which depend on it and on the rest."""
+    return jax.ShapeDtypeStruct(vector.shape, jnp.result_type(vector, *jax.tree.leaves(rest)))
+
+
 def tile_of_rows(
     per_body: int = 45, row: int = 4096, memory: int = 50_000_000, width: Callable[[Model], int] = lambda model: 1
 ) -> Callable[..., int]:

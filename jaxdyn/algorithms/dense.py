@@ -234,14 +234,15 @@ def in_all_forms(
     last: Callable[..., Any] | None = None,
     make: Callable[..., Any] = batched,
     tile: Callable[..., int] | None = None,
+    like: Callable[..., Any] | None = None,
     single_from: int = 4,
 ) -> Callable[[str], Callable[..., Any]]:
     """Return the choice between two forms of one function: sweeps over batches, and matrices for one state.
 
-    `make` makes the sweeps a function of one state, in tiles by the rule `tile`. One state is computed by matrices in
+    `make` makes the sweeps a function of one state, in tiles by the rule `tile`, of results like `like`. One state is computed by matrices in
     numbers of `single_from` bytes or more.
     """
-    sweep = partial(make, kernel, tile=tile or tile_of_rows(), last=last)
+    sweep = partial(make, kernel, tile=tile or tile_of_rows(), last=last, like=like)
     forms = {
         "auto": sweep(
             single=dense, single_if=lambda model, q, *_: model.nv <= LARGEST and q.dtype.itemsize >= single_from

@@ -9,7 +9,7 @@ import jax
 
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.adjoint import pull_back
-from jaxdyn.algorithms.articulation import articulation, tile_of_rows
+from jaxdyn.algorithms.articulation import articulation, like_vector, tile_of_rows
 from jaxdyn.algorithms.dense import Form, in_all_forms, inverse_dynamics_dense
 from jaxdyn.algorithms.motion import joint_columns, link_inertias, loaded_links, placed_links
 from jaxdyn.model import Model
@@ -47,9 +47,14 @@ def _gravity_force(model: Model, q: Any, f_ext: Any) -> jax.Array:
 
 
 inverse_dynamics_of_state = in_all_forms(
-    inverse_dynamics_kernel, inverse_dynamics_dense, make=partial(batched, pull_back=pull_back)
+    inverse_dynamics_kernel,
+    inverse_dynamics_dense,
+    make=partial(batched, pull_back=pull_back),
+    like=lambda model, q, qd, *rest: like_vector(qd, model, q, rest),
 )
-_gravity_force_of_state = batched(_gravity_force, tile=tile_of_rows())
+_gravity_force_of_state = batched(
+    _gravity_force, tile=tile_of_rows(), like=lambda model, q, f_ext: like_vector(model.armature, model, q, f_ext)
+)
 
 
 @partial(arguments.compiled, static="form")

@@ -3,7 +3,6 @@
 from jaxdyn.recursion.batching import batched as batched
 from jaxdyn.recursion.batching import moving_leaves as moving_leaves
 from jaxdyn.recursion.batching import tiled as tiled
-from jaxdyn.recursion.batching import under_vmap as under_vmap
 from jaxdyn.recursion.limbs import branches as branches
 from jaxdyn.recursion.limbs import equal_limbs as equal_limbs
 from jaxdyn.recursion.linear import with_values as with_values

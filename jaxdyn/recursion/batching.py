@@ -18,6 +18,7 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
 from jaxdyn.recursion.linear import Derivative, with_values
+from jaxdyn.recursion.stated import Stated
 
 Kernel = Callable[..., Any]
 
@@ -30,6 +31,7 @@ def batched(
     single_if: Callable[..., bool] = lambda *args: True,
     last: Kernel | None = None,
     pull_back: Kernel | None = None,
+    like: Kernel | None = None,
 ) -> Any:
     """Make a kernel on batches a function of one state, to be batched and differentiated.
 
@@ -46,13 +48,15 @@ def batched(
         pull_back: the kernel's transposed derivative in closed form, if there is one: of (wanted, cotangent,
             *arguments) the cotangents of the arguments, or NotImplemented; `wanted` is like the arguments, with
             booleans in place of arrays, and where it is false the result does not count.
+        like: of the arguments, shapes and types of the results for one state, as `jax.ShapeDtypeStruct`. Given it,
+            the function is traced only in the way in which it is used: for one state or for a batch.
 
     Returns:
         A function of the same arguments without the batch axis, for use under `jit`, `vmap`, `grad`, ...
         Its derivatives, forward and reverse, of any order, are those of the kernel; they run on batches and
         in tiles as it does, and keep nothing of it in memory but the arguments.
     """
-    primal = tiled(kernel, tile=tile, single=single, single_if=single_if, last=last)
+    primal = tiled(kernel, tile=tile, single=single, single_if=single_if, last=last, like=like)
     if last is not None:
         return update_wrapper(_followed(primal, batched(kernel, tile=tile), last), kernel)
 
@@ -140,7 +144,8 @@ def tiled(
     single: Kernel | None = None,
     single_if: Callable[..., bool] = lambda *args: True,
     last: Kernel | None = None,
-) -> Kernel:
+    like: Kernel | None = None,
+) -> Stated:
     """Make a kernel on batches a function of one state, as `batched` does, that has no derivatives."""
 
     def one(*args: Any) -> Any:
@@ -173,23 +178,19 @@ def tiled(
         out = jax.tree.map(lambda x: jnp.moveaxis(x.reshape((*x.shape[:-1], size, inner)), -2, 0), out)
         return out, jax.tree.map(lambda _: True, out)
 
-    @custom_vmap
-    def primal(*args: Any) -> Any:
+    def of_one(*args: Any) -> Any:
         return single(*args) if single is not None and single_if(*args) else one(*args)
 
-    @primal.def_vmap
-    def rule(size: int, is_batched: Any, *args: Any) -> Any:
+    def of_many(size: int, is_batched: Any, *args: Any) -> Any:
         if not size:
-            out = _empty(one, args, jax.tree.leaves(is_batched))
-            return out, jax.tree.map(lambda _: True, out)
+            return _empty(one, args, jax.tree.leaves(is_batched))
         most = tile(*args) if jax.default_backend() == "cpu" else size
         out = _in_tiles(many, size, most, is_batched, args, least=1 if last is None else 2)
         if last is not None:
             out = jax.vmap(last, in_axes=(0, *jax.tree.map(lambda b: 0 if b else None, is_batched)))(out, *args)
-        return out, jax.tree.map(lambda _: True, out)
+        return out
 
-    primal.many = lambda *args: rule(*args)[0]  # type: ignore[attr-defined]
-    return primal
+    return Stated(of_one, of_many, like)
 
 
 def _empty(function: Kernel, args: Any, flags: list[bool]) -> Any:
@@ -210,11 +211,6 @@ def _on_one(kernel: Kernel) -> Kernel:
 def _to_batch(x: jax.Array, size: int) -> jax.Array:
     """Return an array whose last axis has the length of the batch, or 1, with that of the batch."""
     return jnp.broadcast_to(x, (*x.shape[:-1], size))
-
-
-def under_vmap(*arrays: Any) -> bool:
-    """Tell whether `jax.vmap` is at work on one of the arrays. It is not seen through a `jax.jit` between."""
-    return any(isinstance(x, jax.core.Tracer) and getattr(x, "batch_dim", None) is not None for x in arrays)
 
 
 def _in_tiles(kernel: Kernel, size: int, most: int, is_batched: Any, args: Any, least: int) -> Any:

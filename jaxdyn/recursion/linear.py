@@ -91,7 +91,7 @@ class Derivative(Linear):
         return self.of_one(self.on_batches, half)
 
     def run(self, *args: Any) -> list[Any]:
-        return self._of_one()(*args)
+        return self._of_one().one(*args)
 
     def run_many(self, size: int, is_batched: Sequence[bool], *args: Any) -> list[Any]:
         """Return the results of a batch, the first axis of batched arguments; it is traced as such only."""
@@ -154,6 +154,16 @@ def with_values(leaves: Sequence[Any], moving: Sequence[int], values: Sequence[A
     return whole
 
 
+def types_of_results(arguments: Sequence[Any], shapes: Sequence[Shape]) -> list[Any]:
+    """Return abstract arrays of the given shapes and types, which vary over the mesh axes of the arguments."""
+
+    def results(*args: Any) -> list[Any]:
+        nothing = sum(jnp.where(False, a, 0).sum() for a in args if jnp.issubdtype(a.dtype, jnp.floating))
+        return [jnp.broadcast_to(jnp.asarray(nothing, dtype), shape) for shape, dtype in shapes]
+
+    return jax.make_jaxpr(results)(*arguments).out_avals
+
+
 # ---------------------------------------------------------------------- what JAX has to know
 linear_p = Primitive("derivative_of_kernel")
 linear_p.multiple_results = True
@@ -166,14 +176,7 @@ def _evaluate(*args: Any, of: Linear) -> list[Any]:
 
 @linear_p.def_abstract_eval
 def _abstract(*avals: Any, of: Linear) -> list[Any]:
-    shapes = of.shapes_of([(a.shape, a.dtype) for a in avals[: of.count]])
-
-    def results(*args: Any) -> list[Any]:
-        """Return arrays of the right type, which vary over the mesh axes that the arguments vary over."""
-        nothing = sum(jnp.where(False, a, 0).sum() for a in args if jnp.issubdtype(a.dtype, jnp.floating))
-        return [jnp.broadcast_to(jnp.asarray(nothing, dtype), shape) for shape, dtype in shapes]
-
-    return jax.make_jaxpr(results)(*avals).out_avals
+    return types_of_results(avals, of.shapes_of([(a.shape, a.dtype) for a in avals[: of.count]]))
 
 
 def _jvp(primals: Any, tangents: Any, *, of: Linear) -> Any:

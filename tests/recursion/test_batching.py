@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdyn.recursion import batched, under_vmap
+from jaxdyn.recursion import batched
 
 # Many small programs: what counts is the time to compile them.
 QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
@@ -249,18 +249,30 @@ def test_what_remains_is_done_after_the_tiles_for_each_state():
         assert_equal(found, wanted)
 
 
-def test_vmap_is_noticed():
-    seen = []
+def test_a_function_whose_results_are_declared_is_traced_only_as_it_is_used():
+    """For one state, or for a batch; also where `jax.jit` stands between; and eagerly, with the same results."""
+    traced = []
 
-    def look(x, y):
-        seen.append(under_vmap(x, y, None))
-        return x + y
+    def double():
+        def doubled(q):
+            traced.append(q.shape)
+            return 2 * q
 
-    jax.vmap(look, (0, None))(jnp.ones(3), 1.0)
-    jax.jit(jax.vmap(look, (None, 0)))(1.0, jnp.ones(3))
-    jax.jit(look)(jnp.ones(3), 1.0)
-    look(jnp.ones(3), 1.0)
-    assert seen == [True, True, False, False]
+        return batched(doubled, tile=lambda *args: 4, like=lambda q: jax.ShapeDtypeStruct(q.shape, q.dtype))
+
+    q, g = Q[:, 0, 0], double()
+    for transform, x, shape in (
+        (lambda f: f, q[0], (N, 1)),
+        (jax.vmap, q[:3], (N, 3)),
+        (lambda f: jax.vmap(jax.jit(f)), q[:3], (N, 3)),
+        (lambda f: jax.vmap(jax.vmap(f)), q[None, :3], (N, 3)),
+    ):
+        for compiled in (quickly, lambda f: f):
+            traced.clear()
+            np.testing.assert_array_equal(compiled(transform(double()))(x), 2 * x)
+            assert set(traced) == {shape}
+    assert jax.vmap(g)(q[:0]).shape == (0, N)
+    assert_equal(jax.vmap(jax.grad(lambda q: g(q) @ g(q)))(q), 8 * q)
 
 
 def test_the_name_and_text_of_the_kernel_are_kept():
