@@ -116,7 +116,19 @@ def _figures(results: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         ratio = last["jaxdyn_us_per_body"] / first["jaxdyn_us_per_body"]
         theirs = last["Pinocchio_us_per_body"] / first["Pinocchio_us_per_body"]
         yield "cost per link, N = 512 against N = 8, float64", f"{ratio:.2f} (Pinocchio {theirs:.2f})"
+    yield from _operators(results.get("operators", []))
     yield from _papers(results)
+
+
+def _operators(rows: Rows) -> Iterable[tuple[str, str]]:
+    for name in dict.fromkeys(row["expression"] for row in rows):
+        beside = [row for row in rows if row["expression"] == name and "ratio" in row]
+        if beside:
+            values = " / ".join(f"{row['ratio']:.2f}" for row in beside)
+            yield f"{name}, ratio to {beside[0]['beside']}: {_robots(beside)}", values
+        first, last = (find(rows, expression=name, bodies=n) for n in (8, 512))
+        if first and last:
+            yield f"{name}, cost per link, N = 512 against N = 8", f"{last['us_per_body'] / first['us_per_body']:.2f}"
 
 
 def _throughput(rows: Rows) -> Iterable[tuple[str, str]]:

@@ -226,6 +226,23 @@ def solve_rows(A: jax.Array, b: jax.Array) -> jax.Array:
     return jax.lax.scan(eliminate, (A, b), index)[0][1]
 
 
+def eliminate_rows(D: jax.Array, U: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the columns of L, D = L L*, and of U L^-*, for small positive definite D (n, n, ...) and U (m, n, ...).
+
+    Columns are along the first axis. As in `solve_rows`, the steps are a loop over whole arrays.
+    """
+    index = jnp.arange(len(D), dtype=np.int32)
+
+    def eliminate(rest: Any, k: jax.Array) -> Any:
+        D, U = rest
+        root = jnp.sqrt(D[k, k])
+        l = jnp.where(_spread(index >= k, D.ndim - 1), D[:, k], 0) / root[None]
+        g = U[:, k] / root[None]
+        return (D - l[:, None] * l[None], U - g[:, None] * l[None]), (l, g)
+
+    return jax.lax.scan(eliminate, (D, U), index)[1]
+
+
 def _spread(x: jax.Array, ndim: int) -> jax.Array:
     """Give x (n,) more axes, of length 1."""
     return x.reshape((len(x),) + (1,) * (ndim - 1))

@@ -45,7 +45,7 @@ class Gain(NamedTuple):
     """sqrt(D)."""
 
 
-def _gains(P: ArticulatedInertia, H: tuple[Motion, ...], armature: Rows) -> tuple[Gain, ...]:
+def gains_of(P: ArticulatedInertia, H: tuple[Motion, ...], armature: Rows) -> tuple[Gain, ...]:
     """Find the gains of a joint's columns, each after those before it: the Cholesky factor of the block D."""
     gains: list[Gain] = []
     for h, A in zip(H, armature, strict=True):
@@ -57,7 +57,7 @@ def _gains(P: ArticulatedInertia, H: tuple[Motion, ...], armature: Rows) -> tupl
     return tuple(gains)
 
 
-def _corrected(P: ArticulatedInertia, gains: tuple[Gain, ...], l: Vec3) -> ArticulatedInertia:
+def corrected(P: ArticulatedInertia, gains: tuple[Gain, ...], l: Vec3) -> ArticulatedInertia:
     """Correct P by the gains and shift it inboard: phi (P - sum G G*) phi* (000 (36)-(40))."""
     P = P.shift(l)
     for G, _ in gains:
@@ -65,7 +65,7 @@ def _corrected(P: ArticulatedInertia, gains: tuple[Gain, ...], l: Vec3) -> Artic
     return P
 
 
-def _innovations(z: Force, H: tuple[Motion, ...], gains: tuple[Gain, ...], tau: Rows) -> tuple[Force, Rows]:
+def innovations_of(z: Force, H: tuple[Motion, ...], gains: tuple[Gain, ...], tau: Rows) -> tuple[Force, Rows]:
     """Correct z by the innovations, which are normalised too (000 (42)-(43))."""
     innovations = []
     for h, (G, root), torque in zip(H, gains, tau, strict=True):
@@ -78,9 +78,9 @@ def _filter(outboard: Any, body: Any) -> Any:
     """Predict across the link, correct across the joint (000 (36)-(43))."""
     (P, z), (M, b, H, l, tau, armature) = outboard, body
     P = P.plus_rigid(M)
-    gains = _gains(P, H, armature)
-    z, innovations = _innovations(z + b, H, gains, tau)
-    return (_corrected(P, gains, l), z.shift(l)), (gains, innovations)
+    gains = gains_of(P, H, armature)
+    z, innovations = innovations_of(z + b, H, gains, tau)
+    return (corrected(P, gains, l), z.shift(l)), (gains, innovations)
 
 
 def _base_matrix(P: ArticulatedInertia, armature: Rows) -> jax.Array:
@@ -140,18 +140,18 @@ def _factor(outboard: ArticulatedInertia, body: Any) -> Any:
     """Find the articulated inertias and gains alone (000 (36)-(41))."""
     M, H, l, armature = body
     P = outboard.plus_rigid(M)
-    gains = _gains(P, H, armature)
-    return _corrected(P, gains, l), gains
+    gains = gains_of(P, H, armature)
+    return corrected(P, gains, l), gains
 
 
-def _whiten(outboard: Force, body: Any) -> Any:
+def whiten(outboard: Force, body: Any) -> Any:
     """Find the innovations of given torques, the gains being known (000 (42)-(43))."""
     (H, l, gains), tau = body
-    z, innovations = _innovations(outboard, H, gains, tau)
+    z, innovations = innovations_of(outboard, H, gains, tau)
     return z.shift(l), innovations
 
 
-def _smooth(inboard: Motion, body: Any) -> Any:
+def smooth(inboard: Motion, body: Any) -> Any:
     """Find the link's and the joint's acceleration (000 (45)-(47)); columns in reverse order."""
     (H, l, gains), innovations = body
     lam = inboard.shift(l)
@@ -185,7 +185,7 @@ def _smoothed(joints: Articulation, factor: list[Any], innovations: list[Any]) -
     """Sweep outward, (nv, batch). What a base has of innovations is its acceleration."""
     stages = zip(joints.stages, factor, innovations, strict=True)
     bodies = [e if stage.is_base else (part, e) for stage, part, e in stages]
-    return joints.collect(joints.walk.outward(_smooth, Motion.zero(), bodies, _move_base))
+    return joints.collect(joints.walk.outward(smooth, Motion.zero(), bodies, _move_base))
 
 
 def _forward_dynamics(*args: Any) -> jax.Array:
@@ -206,7 +206,7 @@ def _solved(model: Model, tau: Any, factor: list[Known]) -> jax.Array:
     stages = zip(joints.stages, parts, joints.rows(tau), strict=True)
     bodies = [torques if stage.is_base else (part, torques) for stage, part, torques in stages]
     base_step = partial(_solve_base_for_torques, parts[0])
-    return _smoothed(joints, parts, joints.walk.inward(_whiten, Force.zero(), bodies, base_step)[1])
+    return _smoothed(joints, parts, joints.walk.inward(whiten, Force.zero(), bodies, base_step)[1])
 
 
 def _mass_matrix_inverse(model: Model, q: Any) -> jax.Array:

@@ -239,8 +239,8 @@ def in_all_forms(
 ) -> Callable[[str], Callable[..., Any]]:
     """Return the choice between two forms of one function: sweeps over batches, and matrices for one state.
 
-    `make` makes the sweeps a function of one state, in tiles by the rule `tile`, of results like `like`. One state is computed by matrices in
-    numbers of `single_from` bytes or more.
+    `make` makes the sweeps a function of one state, in tiles by the rule `tile`, of results like `like`. One state is
+    computed by matrices in numbers of `single_from` bytes or more.
     """
     sweep = partial(make, kernel, tile=tile or tile_of_rows(), last=last, like=like)
     forms = {

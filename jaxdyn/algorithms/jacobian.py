@@ -1,4 +1,4 @@
-"""Jacobians of frames (001 (23))."""
+"""Jacobians of frames (001 (1))."""
 
 from __future__ import annotations
 

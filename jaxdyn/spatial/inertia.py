@@ -101,6 +101,25 @@ class ArticulatedInertia(Components):
         bottom = [[*b, *c] for b, c in zip(self.B.T, self.C.full, strict=True)]
         return jnp.stack([jnp.stack(jnp.broadcast_arrays(*row)) for row in top + bottom])
 
+    @classmethod
+    def from_array(cls, array: Any) -> Self:
+        """Read the upper triangle of a symmetric matrix, an array (6, 6, ...)."""
+        block = lambda i, j: Mat3(*(Vec3(*(array[i + a, j + b] for b in range(3))) for a in range(3)))
+        return cls(block(0, 0).upper, block(0, 3), block(3, 3).upper)
+
+    def minus_pair(self, a: Any, b: Any) -> ArticulatedInertia:
+        """Return P - (a b* + b a*)."""
+        return ArticulatedInertia(
+            self.A - (outer(a.ang, b.ang) + outer(b.ang, a.ang)).upper,
+            self.B - (outer(a.ang, b.lin) + outer(b.ang, a.lin)),
+            self.C - (outer(a.lin, b.lin) + outer(b.lin, a.lin)).upper,
+        )
+
+    def shift_dual(self, l: Vec3) -> ArticulatedInertia:
+        """Return phi* X phi, of a matrix that takes forces to motions: the same about a point further by l."""
+        turned = ArticulatedInertia(self.C, self.B.T, self.A).shift(-l)
+        return ArticulatedInertia(turned.C, turned.B.T, turned.A)
+
     def plus_rigid(self, M: RigidInertia) -> ArticulatedInertia:
         """Return P + M."""
         return self + ArticulatedInertia.from_rigid(M)

@@ -1,0 +1,527 @@
+"""Spatial operators as things to compute with: sums, products, transposes, inverses, and application in O(N)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdyn._checks import vector
+from jaxdyn.algorithms import arguments
+from jaxdyn.algorithms.aba import require_regular
+from jaxdyn.algorithms.articulation import tile_of_rows
+from jaxdyn.algorithms.kinematics import frame_number
+from jaxdyn.algorithms.velocities import point_in_body
+from jaxdyn.model import Model
+from jaxdyn.operators import expressions
+from jaxdyn.operators.expressions import Atom, Expression, Space
+from jaxdyn.operators.mechanism import Frames, Mechanism
+from jaxdyn.recursion import batched
+from jaxdyn.spatial import Force
+
+RIGID = {"H", "phi", "E_phi", "M", "A", "B"}
+"""Operators that do not need the filter."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Source:
+    """A robot at a configuration."""
+
+    model: Model
+    q: jax.Array
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Operator:
+    """A linear operator between joint space, body space and the space of frames.
+
+    Made by `spatial_operators`, and by `+`, `-`, `@`, `.T`, `.inv()` and scalar multiples of what is there.
+    `A @ x` applies it, to a vector or to the columns of a matrix, in time proportional to the number of bodies; no
+    matrix is formed but by `as_matrix`.
+    """
+
+    sources: tuple[Source, ...]
+    """Robots and configurations that it depends on."""
+    scalars: tuple[jax.Array, ...]
+    frames: tuple[Frames, ...]
+    expression: Expression = field(metadata={"static": True})
+
+    # NumPy arrays must leave `array @ operator` and `array * operator` to us.
+    __array_ufunc__ = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns. The identity by itself is that of body space."""
+        out, into = self._spaces
+        return self._size(out), self._size(into)
+
+    @property
+    def dtype(self) -> Any:
+        """Type of its numbers."""
+        return jnp.result_type(*jax.tree.leaves((self.sources, self.scalars)))
+
+    @property
+    def T(self) -> Operator:
+        """The transpose."""
+        return self._with(self.expression.T)
+
+    def inv(self) -> Operator:
+        r"""Return the inverse, where the algebra has one that is applied in O(N) too.
+
+        .. math:: \phi^{-1} = I - E_\phi, \quad (I + H\phi K)^{-1} = I - H\psi K, \quad
+            M^{-1} = (I - H\psi K)^* D^{-1} (I - H\psi K)
+
+        also of psi, D, L, the innovations factor, and of products and multiples of such.
+        """
+        self._require_single()
+        sign, scalars, expression = self._scale
+        if expression == expressions.newton_euler(source := self._only_source):
+            model = self.sources[source].model  # the filter for this matrix is the one without armature
+            bare = Source(model.replace(armature=jnp.zeros_like(model.armature)), self.sources[source].q)
+            found = Operator((bare,), (), (), expressions.mass_matrix()).inv()
+        else:
+            inverse = expression.inverse()
+            if inverse is None:
+                raise ValueError(
+                    f"{self} has no inverse in the algebra. It is known of phi, psi, I - E_phi, I - E_psi, D, L, m, "
+                    "I + H @ phi @ K, I - H @ psi @ K, H @ phi @ M @ phi.T @ H.T + A, of products of such, and of "
+                    "H @ phi @ M @ phi.T @ H.T by itself"
+                )
+            found = self._with(inverse)
+        for i in scalars:
+            found = (1 / self.scalars[i]) * found
+        return found if sign > 0 else -found
+
+    def solve(self, x: Any) -> jax.Array:
+        """Return the inverse applied to a vector or to the columns of a matrix."""
+        return self.inv() @ x
+
+    def logdet(self) -> jax.Array:
+        """Return the logarithm of the absolute value of the determinant, in O(N), where the algebra has it."""
+        self._require_single()
+        _, scalars, expression = self._scale
+        power = _power_of_roots(expression)
+        if power is None or len(self.sources) != 1:
+            raise ValueError(f"the determinant of {self} is not known; it is of phi, psi, D, L, m, the mass matrix")
+        source = self.sources[0]
+        moving = Source(source.model.moving, source.q)
+        of_roots = power * _sum_of_log_roots(moving) if power and source.model.nv else jnp.zeros((), self.dtype)
+        return of_roots + self.shape[0] * sum(jnp.log(jnp.abs(self.scalars[i])) for i in scalars)
+
+    def as_matrix(self) -> jax.Array:
+        """Return the dense matrix."""
+        return self @ jnp.eye(self.shape[1], dtype=self.dtype)
+
+    def __matmul__(self, other: Any) -> Any:
+        """Return the product with an operator, a vector, or a matrix of columns."""
+        if isinstance(other, Operator):
+            into, out = self._known_spaces[1], other._known_spaces[0]
+            if into and out and (_kind(into) != _kind(out) or self._size(into) != other._size(out)):
+                raise ValueError(
+                    f"{self} takes {self._named(into)}, but {other} gives {other._named(out)}: there is no product"
+                )
+            return self._combined(other, lambda a, b: a @ b)
+        self._require_single()
+        x = jnp.asarray(other)
+        rows, columns = self.shape
+        if self._known_spaces == (None, None) and x.ndim and len(x) == self._size("joint"):
+            rows = columns = len(x)  # the identity fits any space
+        if x.ndim not in (1, 2) or len(x) != columns:
+            raise ValueError(
+                f"{self} takes a vector ({columns},) of {self._named(self._spaces[1])}, or a matrix ({columns}, k); "
+                f"got shape {x.shape}"
+            )
+        x = x.astype(jnp.result_type(self.dtype, x))
+        if self._known_spaces == (None, None):
+            return sum(t.sign * _product([self.scalars[i] for i in t.scalars]) * x for t in self.expression.terms)
+        if not rows * columns * x.size:
+            return jnp.zeros((rows, *x.shape[1:]), x.dtype)
+        if not self.expression.names <= RIGID:
+            for source in self.sources:
+                require_regular(source.model)
+        sources = tuple(Source(source.model.moving, source.q) for source in self.sources)
+        return _applied(sources, self.scalars, self.frames, x, self.expression)
+
+    def __rmatmul__(self, x: Any) -> jax.Array:
+        """Return x A of a vector, or of the rows of a matrix."""
+        return (self.T @ jnp.asarray(x).T).T
+
+    def __add__(self, other: Operator) -> Operator:
+        return self._sum(other, lambda a, b: a + b)
+
+    def __radd__(self, other: Any) -> Operator:
+        """Let `sum` begin with zero."""
+        return self if isinstance(other, int) and other == 0 else self._sum(other, lambda a, b: a + b)
+
+    def __sub__(self, other: Operator) -> Operator:
+        return self._sum(other, lambda a, b: a - b)
+
+    def __neg__(self) -> Operator:
+        return self._with(-self.expression)
+
+    def __mul__(self, scalar: Any) -> Operator:
+        if isinstance(scalar, Operator):
+            return NotImplemented
+        scalar = jnp.asarray(scalar, jnp.result_type(scalar, self.dtype))
+        if scalar.ndim:
+            raise ValueError(f"{self} can be multiplied by a scalar; got an array of shape {scalar.shape}")
+        expression = self.expression.scaled(len(self.scalars))
+        return Operator(self.sources, (*self.scalars, scalar), self.frames, expression)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, scalar: Any) -> Operator:
+        return self * (1 / scalar)
+
+    def __repr__(self) -> str:
+        return str(self.expression)
+
+    # ------------------------------------------------------------------
+    def _require_single(self) -> None:
+        """Raise a ValueError for a batch that nobody takes apart."""
+        for source in self.sources:
+            source.model.require_single(concrete=False)
+        if any(source.q.ndim != 1 for source in self.sources) or any(c.ndim for c in self.scalars):
+            raise ValueError(f"{self} is a batch of operators: take it apart with jax.vmap")
+
+    def _with(self, expression: Expression) -> Operator:
+        return Operator(self.sources, self.scalars, self.frames, expression)
+
+    @property
+    def _known_spaces(self) -> tuple[Space | None, Space | None]:
+        return self.expression.spaces
+
+    @property
+    def _spaces(self) -> tuple[Space, Space]:
+        out, into = self._known_spaces
+        return out or "body", into or "body"
+
+    def _size(self, space: Space) -> int:
+        if space.startswith("frame:"):
+            return 6 * len(self.frames[int(space.removeprefix("frame:"))].body)
+        model = self.sources[0].model
+        return model.nv if space == "joint" else 6 * model.nbodies
+
+    def _named(self, space: Space) -> str:
+        return f"{_kind(space)} space ({self._size(space)})"
+
+    @property
+    def _scale(self) -> tuple[int, tuple[int, ...], Expression]:
+        """Return sign and scalars of a single product, and the product without them."""
+        if len(self.expression.terms) > 1:
+            return 1, (), self.expression
+        term = self.expression.terms[0]
+        return term.sign, term.scalars, Expression.of(*term.factors)
+
+    @property
+    def _only_source(self) -> int:
+        factors = self.expression.terms[0].factors
+        return factors[0].source if factors and isinstance(factors[0], Atom) else 0
+
+    def _sum(self, other: Any, join: Any) -> Operator:
+        if not isinstance(other, Operator):
+            raise TypeError(f"{self} can be added to another operator; got {type(other).__name__}")
+        mine, theirs = self._known_spaces, other._known_spaces
+        square = mine if theirs == (None, None) else theirs if mine == (None, None) else None
+        if square is not None and square[0] != square[1] and mine != theirs:
+            raise ValueError(f"{self} and {other} cannot be added: the identity needs a square operator beside it")
+        if square is None and ([*map(_kind, mine)] != [*map(_kind, theirs)] or self.shape != other.shape):
+            raise ValueError(
+                f"{self} takes {self._named(self._spaces[1])} to {self._named(self._spaces[0])}, but {other} takes "
+                f"{other._named(other._spaces[1])} to {other._named(other._spaces[0])}: there is no sum"
+            )
+        return self._combined(other, join)
+
+    def _combined(self, other: Operator, join: Any) -> Operator:
+        """Join two expressions; robots and configurations that are the same object count once."""
+        one, two = self.sources[0].model.topology, other.sources[0].model.topology
+        if one is not two and one != two:
+            raise ValueError(f"{self} and {other} belong to robots of different structure: {one.name}, {two.name}")
+        sources, numbers = list(self.sources), []
+        for source in other.sources:
+            known = [i for i, s in enumerate(sources) if s is source or (s.model is source.model and s.q is source.q)]
+            numbers.append(known[0] if known else len(sources))
+            sources += [] if known else [source]
+        theirs = other.expression.moved(tuple(numbers), len(self.scalars), len(self.frames))
+        return Operator(
+            tuple(sources), self.scalars + other.scalars, self.frames + other.frames, join(self.expression, theirs)
+        )
+
+
+def _kind(space: Space | None) -> str | None:
+    """Return what kind of space it is: joint, body or frame."""
+    return space and space.partition(":")[0]
+
+
+def _product(numbers: Sequence[Any]) -> Any:
+    return np.prod(np.array(numbers)) if not numbers else jnp.prod(jnp.stack(numbers))
+
+
+# ---------------------------------------------------------------------- application
+def _evaluate(expression: Expression, sources: Any, scalars: Any, frames: Any, x: jax.Array) -> jax.Array:
+    """Apply an expression to x (n, batch) or (n, columns, batch): factor by factor, from the right."""
+    spaces = expression.spaces
+    # Axes of the base will do where no others are seen: not those of another configuration, nor the world's.
+    root_axes = len(sources) == 1 and spaces == ("joint", "joint") and "B" not in expression.names
+    robots = [Mechanism(s.model, s.q, root_axes=root_axes, columns=x.ndim > 2) for s in sources]
+
+    def brought(x: Any, space: Any, here: int, there: int) -> Any:
+        """Return a vector in the stages of another robot."""
+        return x if here == there else robots[there].take(space, robots[here].give(space, x))
+
+    def applied(expression: Expression, x: Any, space: Any, at: int) -> tuple[Any, Any, int]:
+        """Return the sum of the terms' results, the space that it is in, and whose stages."""
+        total, total_at = None, at
+        for term in expression.terms:
+            y, y_space, y_at = x, space, at
+            for factor in reversed(term.factors):
+                if isinstance(factor, Expression):
+                    y, y_space, y_at = applied(factor, y, y_space, y_at)
+                    continue
+                y, y_at = brought(y, y_space, y_at, factor.source), factor.source
+                points = frames[factor.frames] if factor.name == "B" else None
+                y, y_space = robots[y_at].apply(factor.name, factor.transposed, y, points), factor.spaces[0]
+            for i in term.scalars:
+                y = _times(scalars[i], y)
+            y = y if term.sign > 0 else jax.tree.map(lambda part: -part, y)
+            if total is None:
+                total, total_at = y, y_at
+            else:
+                total = _plus(total, brought(y, y_space, y_at, total_at), y_space)
+        return total, y_space, total_at
+
+    y, space, at = applied(expression, robots[0].take(spaces[1], x), spaces[1], 0)
+    return robots[at].give(space, y)
+
+
+def _times(scalar: Any, x: Any) -> Any:
+    """Return a vector in stages times a scalar (batch,)."""
+
+    def one(part: Any) -> Any:
+        if type(part) is float and part == 0.0:
+            return part
+        return scalar.reshape((1,) * (np.ndim(part) - 1) + scalar.shape) * part
+
+    return jax.tree.map(one, x)
+
+
+def _plus(x: Any, y: Any, space: Any) -> Any:
+    if space == "joint":
+        return [tuple(a + b for a, b in zip(*both, strict=True)) for both in zip(x, y, strict=True)]
+    if space == "body":
+        return [Force(a.ang + b.ang, a.lin + b.lin) for a, b in zip(x, y, strict=True)]
+    return x + y
+
+
+@lru_cache(maxsize=512)
+def _kernel(expression: Expression, rows: int, columns: int) -> Any:
+    in_rows = tile_of_rows(memory=20_000_000)
+    like = lambda sources, scalars, frames, x: jax.ShapeDtypeStruct((rows, *x.shape[1:]), x.dtype)
+    tile = lambda sources, scalars, frames, x: max(in_rows(sources[0].model, sources[0].q) // columns, 8)
+    return batched(partial(_evaluate, expression), tile=tile, like=like)
+
+
+@partial(jax.jit, static_argnames=("expression",))
+def _applied(sources: Any, scalars: Any, frames: Any, x: jax.Array, expression: Expression) -> jax.Array:
+    rows = Operator(sources, scalars, frames, expression).shape[0]
+    return _kernel(expression, rows, x[0].size)(sources, scalars, frames, x)
+
+
+# ---------------------------------------------------------------------- determinants
+def _power_of_roots(expression: Expression) -> int | None:
+    """Return which power of the product of L's diagonal the determinant is, or None."""
+    if expression.inverse() is not None and len(expression.terms) > 1:
+        return 2 if expression.spaces == ("joint", "joint") and "A" in expression.names else 0
+    if len(expression.terms) > 1 or expression.terms[0].scalars:
+        return None
+    powers = {"phi": 0, "psi": 0, "D": 2, "D^-1": -2, "L": 1, "L^-1": -1, "m": 1, "m^-1": -1}
+    found = [
+        _power_of_roots(factor) if isinstance(factor, Expression) else powers.get(factor.name)
+        for factor in expression.terms[0].factors
+    ]
+    return None if any(power is None for power in found) else sum(power for power in found if power is not None)
+
+
+def _log_roots(source: Source) -> jax.Array:
+    robot = Mechanism(source.model, source.q, root_axes=True, columns=False)
+    return robot.joints.collect([tuple(jnp.log(root) for root in roots) for roots in robot.roots]).sum(0)
+
+
+_log_roots_of_state = batched(
+    _log_roots,
+    tile=lambda source: tile_of_rows()(source.model, source.q),
+    like=lambda source: jax.ShapeDtypeStruct((), jnp.result_type(*jax.tree.leaves(source))),
+)
+_sum_of_log_roots = jax.jit(_log_roots_of_state)
+
+
+# ---------------------------------------------------------------------- the operators of a robot
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class SpatialOperators:
+    """The spatial operators of a robot at a configuration, in the letters of the papers.
+
+    Joint space is (nv,), in the model's order. Body space is (6 nbodies,), [angular; linear] of each body about its
+    own origin, in world axes. The space of frames is (6 frames,), about their points, in world axes.
+    """
+
+    source: Source
+
+    def _atom(self, name: str) -> Operator:
+        return Operator((self.source,), (), (), Expression.of(Atom(name)))
+
+    @property
+    def I(self) -> Operator:
+        """The identity, of any space."""
+        return Operator((self.source,), (), (), Expression.of())
+
+    @property
+    def H(self) -> Operator:
+        """Body to joint: the joints' share of spatial forces; H.T the velocities across joints."""
+        return self._atom("H")
+
+    @property
+    def phi(self) -> Operator:
+        """Body to body, (I - E_phi)^-1: sums of forces inward; phi.T sums of velocities outward."""
+        return self._atom("phi")
+
+    @property
+    def psi(self) -> Operator:
+        """Body to body, (I - E_psi)^-1: as phi, through joints that give way."""
+        return self._atom("psi")
+
+    @property
+    def E_phi(self) -> Operator:
+        """Body to body: each body's force brought to its parent."""
+        return self._atom("E_phi")
+
+    @property
+    def E_psi(self) -> Operator:
+        """Body to body: E_phi tau_bar."""
+        return self._atom("E_psi")
+
+    @property
+    def M(self) -> Operator:
+        """Body to body: the bodies' spatial inertias."""
+        return self._atom("M")
+
+    @property
+    def P(self) -> Operator:
+        """Body to body: articulated inertias, P = M + E_psi P E_phi*."""
+        return self._atom("P")
+
+    @property
+    def P_plus(self) -> Operator:
+        """Body to body: articulated inertias beyond the joint, tau_bar P."""
+        return self._atom("P_plus")
+
+    @property
+    def D(self) -> Operator:
+        """Joint to joint: H P H* + A, a block for each joint."""
+        return self._atom("D")
+
+    @property
+    def L(self) -> Operator:
+        """Joint to joint: the lower Cholesky factors of D."""
+        return self._atom("L")
+
+    @property
+    def G(self) -> Operator:
+        """Joint to body: the gain P H* D^-1."""
+        return self._atom("G")
+
+    @property
+    def K(self) -> Operator:
+        """Joint to body: E_phi G."""
+        return self._atom("K")
+
+    @property
+    def tau_bar(self) -> Operator:
+        """Body to body: I - G H, what a joint that gives way transmits."""
+        return self._atom("tau_bar")
+
+    @property
+    def A(self) -> Operator:
+        """Joint to joint: armature, the noise of the filter's measurements."""
+        return self._atom("A")
+
+    @property
+    def m(self) -> Operator:
+        """Joint to joint: the innovations factor (I + H phi K) L, with m m* the mass matrix."""
+        return self._atom("m")
+
+    @property
+    def mass_matrix(self) -> Operator:
+        """Joint to joint: H phi M phi* H* + A."""
+        return Operator((self.source,), (), (), expressions.mass_matrix())
+
+    def B(self, *frames: str, points: Any = None) -> Operator:
+        """Frames to body: forces at points of frames as forces on bodies; B.T picks the frames' velocities.
+
+        Args:
+            frames: names of bodies or frames.
+            points: a point in each frame, (len(frames), 3); their origins if not given.
+        """
+        model = self.source.model
+        if not frames:
+            raise ValueError("B needs the name of at least one frame")
+        given = [None] * len(frames) if points is None else list(points)
+        if len(given) != len(frames):
+            raise ValueError(f"points must be one per frame, {len(frames)}; got {len(given)}")
+        numbers = [frame_number(model, name, point) for name, point in zip(frames, given, strict=True)]
+        bodies = jnp.array([body for body, _, _ in numbers], jnp.int32)
+        at = jnp.stack([point_in_body(model, number, point) for _, number, point in numbers])
+        return Operator((self.source,), (), (Frames(bodies, at),), Expression.of(Atom("B")))
+
+    def J(self, *frames: str, points: Any = None) -> Operator:
+        """Joint to frames: the Jacobian B* phi* H* (001 (1)); arguments as of `B`."""
+        return self.B(*frames, points=points).T @ self.phi.T @ self.H.T
+
+
+def spatial_operators(model: Model, q: Any) -> SpatialOperators:
+    r"""Return the spatial operators of a robot at a configuration.
+
+    An expression in them runs as recursions over the bodies: phi and psi as one sweep inward, their transposes as
+    one outward, all others body by body. Operators are pytrees, for use inside `jit`, `vmap` and `grad`.
+
+    Args:
+        model: the model, without mimic joints.
+        q: configuration, (nq,).
+
+    Returns:
+        H, phi, psi, E_phi, E_psi, M, P, D, G, K, tau_bar, I and A, L, m, mass_matrix, B(frame), J(frame).
+
+    Example:
+        >>> import jax.numpy as jnp, jaxdyn
+        >>> model = jaxdyn.load("arm7")
+        >>> s = jaxdyn.operators.spatial_operators(model, jaxdyn.neutral(model))
+        >>> M = s.H @ s.phi @ s.M @ s.phi.T @ s.H.T
+        >>> M
+        H @ phi @ M @ phi.T @ H.T
+        >>> (M @ jnp.ones(7)).shape  # forces for an acceleration, no matrix formed
+        (7,)
+        >>> (s.I - s.H @ s.psi @ s.K).inv()
+        I + H @ phi @ K
+    """
+    arguments.require_model(model)
+    refuse_mimic(model, "spatial operators")
+    q = jnp.asarray(q)
+    model.require_single(concrete=False)
+    q = vector("q", q, model.nq, "coordinate", model.dtype)
+    return SpatialOperators(Source(model, q.astype(jnp.result_type(q, model.dtype))))
+
+
+def refuse_mimic(model: Model, what: str) -> None:
+    """Raise a ValueError for a model with mimic joints."""
+    if names := model.topology.mimic_names:
+        raise ValueError(
+            f"{what} have no place for mimic joints, which couple branches of the tree; model {model.topology.name!r} "
+            f"has {', '.join(names)}. Load it with mimic=False, or lock them"
+        )
