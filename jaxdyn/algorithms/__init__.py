@@ -10,6 +10,7 @@ from jaxdyn.algorithms.energy import kinetic_energy as kinetic_energy
 from jaxdyn.algorithms.energy import passive_force as passive_force
 from jaxdyn.algorithms.energy import potential_energy as potential_energy
 from jaxdyn.algorithms.energy import power as power
+from jaxdyn.algorithms.gibbs import gibbs_function as gibbs_function
 from jaxdyn.algorithms.jacobian import jacobian as jacobian
 from jaxdyn.algorithms.kinematics import Poses as Poses
 from jaxdyn.algorithms.kinematics import forward_kinematics as forward_kinematics
@@ -20,6 +21,8 @@ from jaxdyn.algorithms.momentum import center_of_mass_jacobian as center_of_mass
 from jaxdyn.algorithms.momentum import centroidal_momentum as centroidal_momentum
 from jaxdyn.algorithms.momentum import centroidal_momentum_bias as centroidal_momentum_bias
 from jaxdyn.algorithms.momentum import centroidal_momentum_matrix as centroidal_momentum_matrix
+from jaxdyn.algorithms.reactions import ReactionForces as ReactionForces
+from jaxdyn.algorithms.reactions import reaction_forces as reaction_forces
 from jaxdyn.algorithms.rnea import bias_force as bias_force
 from jaxdyn.algorithms.rnea import gravity_force as gravity_force
 from jaxdyn.algorithms.rnea import inverse_dynamics as inverse_dynamics

@@ -1,0 +1,524 @@
+"""The Kalman filter and smoother of a robot (000) against dense Gaussian conditioning, and against dynamics."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers.states import geared, in_single, quickly, random_state, relative, stacked
+
+import jaxdyn
+from jaxdyn import estimation
+from jaxdyn.estimation.walk import inward, outward
+from jaxdyn.model.random_models import random_chain, random_tree
+
+MODELS = {
+    "chain": lambda: random_chain(4, seed=1, joints=("revolute", "prismatic", "helical"), armature=True),
+    "tree": lambda: random_tree(
+        6, seed=5, joints=("universal", "spherical", "planar", "cylindrical", "translation"),
+        floating_base=True, armature=True,
+    ),
+}  # fmt: skip
+KEY = jax.random.key(3)
+
+
+def everything(model, s):
+    """All that is compared, of one state."""
+    q, qd, tau, f_ext = s["q"], s["qd"], s["tau"], s["f_ext"]
+    args, f = (model, q, qd, tau), {"f_ext": f_ext}
+    qdd = jaxdyn.forward_dynamics(*args, **f, form="sweep")
+    velocities = jax.vmap(lambda v: jaxdyn.body_velocities(model, q, v, axes="world"))
+    accelerations = jax.vmap(lambda x: jaxdyn.body_accelerations(model, q, qd, x, axes="world"))
+    return {
+        "smoothed": estimation.smooth(*args, **f),
+        "joseph": estimation.filter(*args, **f, joseph=True),
+        "parts": estimation.acceleration_components(*args, **f),
+        "sample": estimation.sample(model, q, KEY),
+        "sample of inverse": estimation.sample(model, q, KEY, of="inverse"),
+        "qdd": qdd,
+        "mass": jaxdyn.mass_matrix(model, q, form="sweep"),
+        "poses": jaxdyn.forward_kinematics(model, q),
+        "V": velocities(jnp.concatenate([jnp.eye(model.nv), qd[None]])),
+        "a": accelerations(jnp.stack([0 * qdd, qdd])),
+    }
+
+
+class Dense:
+    """The stacked operators of one state, in world axes, each body about its origin: from poses and velocities."""
+
+    def __init__(self, model, s, found):
+        self.found, self.filtered, self.smoothed = found, found["smoothed"].filtered, found["smoothed"]
+        self.n, self.nv, self.parents, self.tau = model.nbodies, model.nv, model.parents, s["tau"]
+        self.A = np.diag(model.armature)
+        *columns, self.V = found["V"]
+        self.J = np.stack(columns, axis=-1).reshape(6 * self.n, self.nv)  # phi* H*
+        R, p = found["poses"]
+        self.M = block_diagonal([inertia(pi, R_k) for pi, R_k in zip(model.inertia, R, strict=True)])
+        self.phi = np.zeros((6 * self.n, 6 * self.n))
+        self.E = np.zeros_like(self.phi)  # from each body to its parent
+        self.dofs = [range(self.nv)[model.qd_slice(name)] for name in model.joint_names]
+        self.subtree = [[k] for k in range(self.n)]
+        for k in range(self.n):
+            j = k
+            while j >= 0:
+                self.at(self.phi, j, k)[:] = shift(p[k] - p[j])
+                j = self.parents[j]
+            if self.parents[k] >= 0:
+                self.at(self.E, self.parents[k], k)[:] = shift(p[k] - p[self.parents[k]])
+        for k in reversed(range(self.n)):
+            if self.parents[k] >= 0:
+                self.subtree[self.parents[k]] += self.subtree[k]
+        self.H = np.zeros((self.nv, 6 * self.n))
+        for k, dofs in enumerate(self.dofs):
+            self.H[dofs, 6 * k : 6 * k + 6] = self.J[6 * k : 6 * k + 6, dofs].T
+        self.G = np.zeros((6 * self.n, self.nv))
+        for k, dofs in enumerate(self.dofs):
+            self.G[6 * k : 6 * k + 6, dofs] = self.filtered.G[dofs].T
+        self.D = np.asarray(estimation.block_diagonal(model, self.filtered.D))
+        up = np.concatenate([np.zeros(3), -np.asarray(model.gravity)])
+        self.a_0, self.a = (spatial(a, self.V) + up for a in found["a"])
+        f_ext = np.concatenate([np.einsum("kij,kj->ki", R, x) for x in np.split(s["f_ext"], 2, axis=1)], axis=1)
+        MV = (self.M @ self.V.ravel()).reshape(-1, 6)
+        self.b = np.array([cross_force(V) @ h for V, h in zip(self.V, MV, strict=True)]) - f_ext
+        self.n_bias = self.a_0 - np.array([self.from_parent(k, self.a_0, up) for k in range(self.n)])
+
+    def from_parent(self, k, x, world):
+        parent = self.parents[k]
+        return world if parent < 0 else self.at(self.E, parent, k).T @ x[parent]
+
+    @staticmethod
+    def at(matrix, j, k):
+        return matrix[6 * j : 6 * j + 6, 6 * k : 6 * k + 6]
+
+    def block(self, matrix):
+        return np.array([self.at(matrix, k, k) for k in range(self.n)])
+
+    def condition(self, mean, dofs):
+        """Return mean and covariance of all forces, given some torques: x ~ (mean, phi M phi*), tau = H x + noise."""
+        prior, H = self.phi @ self.M @ self.phi.T, self.H[dofs]
+        gain = prior @ H.T @ np.linalg.inv(H @ prior @ H.T + self.A[np.ix_(dofs, dofs)])
+        return mean + gain @ (self.tau[dofs] - H @ mean), prior - gain @ H @ prior
+
+    def psi(self):
+        return np.linalg.inv(np.eye(6 * self.n) - self.E @ (np.eye(6 * self.n) - self.G @ self.H))
+
+
+def block_diagonal(blocks):
+    out = np.zeros((6 * len(blocks), 6 * len(blocks)))
+    for k, block in enumerate(blocks):
+        out[6 * k : 6 * k + 6, 6 * k : 6 * k + 6] = block
+    return out
+
+
+def tilde(x):
+    return np.array([[0, -x[2], x[1]], [x[2], 0, -x[0]], [-x[1], x[0], 0]])
+
+
+def shift(l):
+    return np.block([[np.eye(3), tilde(l)], [np.zeros((3, 3)), np.eye(3)]])
+
+
+def cross_force(V):
+    return np.block([[tilde(V[:3]), tilde(V[3:])], [np.zeros((3, 3)), tilde(V[:3])]])
+
+
+def inertia(pi, R):
+    m, h, (xx, xy, yy, xz, yz, zz) = pi[0], R @ pi[1:4], pi[4:]
+    I = R @ np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]) @ R.T
+    return np.block([[I, tilde(h)], [-tilde(h), m * np.eye(3)]])
+
+
+def spatial(a, V):
+    """Return spatial accelerations from rates of world components."""
+    return a - np.concatenate([np.zeros_like(V[:, :3]), np.cross(V[:, :3], V[:, 3:])], axis=1)
+
+
+STATES = {
+    "moving": {},
+    "without armature": {"armature": 0},
+    "at rest, without gravity": {"gravity": 0, "qd": 0},
+    "at rest, without gravity and armature": {"gravity": 0, "qd": 0, "armature": 0},
+}
+
+
+class Case:
+    """A model in several states, in one program."""
+
+    def __init__(self, model):
+        self.model = model
+        models, states = [], []
+        for seed, changes in enumerate(STATES.values()):
+            leaves = {name: 0 * getattr(model, name) for name in changes if name != "qd"}
+            s = random_state(model, seed=seed)
+            models.append(model.replace(**leaves))
+            states.append(s | {"qd": changes.get("qd", 1) * s["qd"]})
+        found = quickly(jax.vmap(everything))(stacked(models), stacked(states))
+        row = lambda k: jax.tree.map(lambda x: x[k], found)
+        self.state = {
+            name: Dense(m, s, row(k)) for k, (name, m, s) in enumerate(zip(STATES, models, states, strict=True))
+        }
+
+
+@cache
+def case_of(kind):
+    return Case(MODELS[kind]())
+
+
+@pytest.fixture(params=MODELS)
+def case(request):
+    return case_of(request.param)
+
+
+@pytest.fixture(params=STATES)
+def dense(case, request):
+    return case.state[request.param]
+
+
+def test_the_models_have_all_kinds_of_joints():
+    types = {kind for make in MODELS.values() for kind in make().joint_types}
+    assert types >= {"revolute", "prismatic", "helical", "universal", "spherical", "planar", "cylindrical", "free"}
+
+
+# ---------------------------------------------------------------------- dynamics
+def test_000_46_joint_accelerations_are_forward_dynamics(dense):
+    assert relative(dense.smoothed.qdd, dense.found["qdd"]) < 1e-11
+
+
+def test_000_47_costates_are_the_accelerations_of_the_bodies(dense):
+    up = dense.a[0] * 0
+    assert relative(dense.smoothed.lam_minus, dense.a) < 1e-11
+    inner = [k for k in range(dense.n) if dense.parents[k] >= 0]
+    expected = np.array([dense.from_parent(k, dense.a, up) for k in inner])
+    assert relative(dense.smoothed.lam_plus[inner], expected) < 1e-11
+
+
+def test_000_24_61_the_smoothed_forces_are_those_that_the_joints_carry(dense):
+    carried = (dense.phi @ (dense.M @ dense.a.ravel() + dense.b.ravel())).reshape(-1, 6)
+    f, s = dense.filtered, dense.smoothed
+    assert relative(s.x, carried) < 1e-11
+    assert relative(f.z_plus + np.einsum("kij,kj->ki", f.P_plus, s.lam_plus), carried) < 1e-11
+
+
+def test_000_20_a_torque_is_what_the_joint_feels_and_what_its_armature_takes(dense):
+    assert relative(dense.H @ dense.smoothed.x.ravel() + dense.A @ dense.smoothed.qdd, dense.tau) < 1e-11
+
+
+# ---------------------------------------------------------------------- Gaussian conditioning
+def test_000_60_64_the_smoother_is_gaussian_conditioning_on_all_torques(dense):
+    prior = dense.phi @ (dense.b.ravel() + dense.M @ dense.a_0.ravel())
+    mean, covariance = dense.condition(prior, np.arange(dense.nv))
+    assert relative(dense.smoothed.x, mean.reshape(-1, 6)) < 1e-11
+    assert relative(dense.smoothed.S, dense.block(covariance), scale=np.abs(dense.filtered.P_minus).max()) < 1e-11
+
+
+@pytest.mark.parametrize("name", [name for name in STATES if "at rest" in name])
+def test_000_54_59_the_filter_is_gaussian_conditioning_on_the_torques_outboard(case, name):
+    """Of a robot at rest without gravity, as in section IX: the bias accelerations are zero."""
+    dense = case.state[name]
+    prior = dense.phi @ dense.b.ravel()
+    for k in range(dense.n):
+        here = slice(6 * k, 6 * k + 6)
+        own = list(dense.dofs[k])
+        outboard = [dof for j in dense.subtree[k][1:] for dof in dense.dofs[j]]
+        outboard, all_of_it = np.array(outboard, int), np.array(outboard + own)
+        for dofs, z, P in (
+            (outboard, dense.filtered.z_minus, dense.filtered.P_minus),
+            (all_of_it, dense.filtered.z_plus, dense.filtered.P_plus),
+        ):
+            mean, covariance = dense.condition(prior, dofs)
+            assert relative(z[k], mean[here], scale=np.abs(prior).max()) < 1e-11
+            assert relative(P[k], covariance[here, here], scale=np.abs(dense.M).max()) < 1e-11
+
+
+def test_000_57_the_innovations_are_white_with_covariance_d(dense):
+    """(I - H psi K) M (I - H psi K)* = D: block diagonal, and so is what the factor leaves of the mass matrix."""
+    whiten = np.eye(dense.nv) - dense.H @ dense.psi() @ dense.E @ dense.G
+    assert relative(whiten @ dense.found["mass"] @ whiten.T, dense.D) < 1e-11
+    root = np.linalg.inv(np.linalg.cholesky(dense.D)) @ whiten
+    assert relative(root @ dense.found["mass"] @ root.T, np.eye(dense.nv)) < 1e-10
+    expected = whiten @ dense.tau - dense.H @ dense.psi() @ dense.b.ravel()
+    at_rest = not np.abs(dense.V).max() > 0 and not np.abs(dense.a_0).max() > 0
+    assert not at_rest or relative(dense.filtered.e_minus, expected) < 1e-11
+
+
+def test_000_39_43_gains_and_covariances(dense):
+    f = dense.filtered
+    P = block_diagonal(f.P_minus)
+    assert relative(dense.G, P @ dense.H.T @ np.linalg.inv(dense.D)) < 1e-11
+    assert relative(dense.D, dense.H @ P @ dense.H.T + dense.A) < 1e-11
+    assert relative(block_diagonal(f.P_plus), P - dense.G @ dense.H @ P) < 1e-11
+    assert relative(dense.D @ f.e_plus, f.e_minus) < 1e-11
+
+
+def test_000_51_josephs_form_is_the_same(dense):
+    for name, plain in dense.filtered._asdict().items():
+        assert relative(getattr(dense.found["joseph"], name), plain) < 1e-11, name
+
+
+def test_000_xi_without_noise_nothing_is_left_along_the_joint(case):
+    """H P+ = 0 and H G = I, which the paper prints as H P- = 0; neither holds with armature."""
+    for name, dense in case.state.items():
+        f = dense.filtered
+        rest = np.abs(dense.H @ block_diagonal(f.P_plus)).max() / np.abs(f.P_minus).max()
+        along = np.abs(dense.H @ dense.G - np.eye(dense.nv)).max()
+        if "without" in name and "armature" in name:
+            assert max(rest, along) < 1e-11
+            assert np.abs(dense.H @ block_diagonal(f.P_minus)).max() > 1e-3
+        else:
+            assert min(rest, along) > 1e-4
+
+
+@pytest.mark.parametrize("name", [name for name in STATES if "at rest" in name])
+def test_000_42_the_residual_is_the_acceleration_with_all_joints_outside_the_subtree_locked(case, name):
+    dense = case.state[name]
+    for k, own in enumerate(dense.dofs):
+        free = sorted(dof for j in dense.subtree[k] for dof in dense.dofs[j])
+        J = dense.J[:, free]
+        M = dense.found["mass"][np.ix_(free, free)]
+        qdd = np.linalg.solve(M, dense.tau[free] - J.T @ dense.b.ravel())
+        assert relative(dense.filtered.e_plus[own], qdd[[free.index(dof) for dof in own]]) < 1e-10
+
+
+# ---------------------------------------------------------------------- covariances of the costates
+def test_000_66_68_delta_is_the_acceleration_by_a_force_on_the_body(dense):
+    Omega = dense.J @ np.linalg.inv(dense.found["mass"]) @ dense.J.T
+    assert relative(dense.smoothed.Delta_minus, dense.block(Omega)) < 1e-11
+    for k, parent in enumerate(dense.parents):
+        E = np.zeros((6, 6)) if parent < 0 else dense.at(dense.E, parent, k)
+        expected = E.T @ dense.at(Omega, max(parent, 0), max(parent, 0)) @ E
+        assert relative(dense.smoothed.Delta_plus[k], expected, scale=np.abs(dense.block(Omega)).max()) < 1e-11
+
+
+def test_000_65_the_smoothed_covariance_on_either_side_of_a_joint(dense):
+    f, s = dense.filtered, dense.smoothed
+    scale = np.abs(f.P_minus).max()
+    assert relative(s.S, f.P_plus - f.P_plus @ s.Delta_plus @ f.P_plus, scale=scale) < 1e-11
+    uncertain = np.linalg.eigvalsh(s.S)
+    assert uncertain.min() > -1e-11 * scale
+    assert uncertain.max() > 1e-3 * scale
+
+
+def test_000_68_as_printed_is_wrong(dense):
+    """The transposes are exchanged."""
+    inner = [k for k in range(dense.n) if dense.parents[k] >= 0]
+    L, own = np.eye(6 * dense.n) - dense.G @ dense.H, dense.H.T @ np.linalg.inv(dense.D) @ dense.H
+    Delta = block_diagonal(dense.smoothed.Delta_plus)
+    right, printed = (dense.block(x)[inner] for x in (L.T @ Delta @ L + own, L @ Delta @ L.T + own))
+    assert relative(right, dense.smoothed.Delta_minus[inner]) < 1e-11
+    assert relative(printed, dense.smoothed.Delta_minus[inner]) > 1e-2
+
+
+# ---------------------------------------------------------------------- causes of accelerations
+def test_000_69_accelerations_by_cause(dense):
+    inverse, parts = np.linalg.inv(dense.found["mass"]), dense.found["parts"]
+    size = np.abs(dense.found["qdd"]).max()
+    assert relative(sum(parts), dense.found["qdd"]) < 1e-10
+    assert relative(parts.moments, inverse @ dense.tau, scale=size) < 1e-10
+    n = dense.phi.T @ dense.n_bias.ravel()
+    assert relative(parts.bias_accelerations, -inverse @ dense.J.T @ dense.M @ n, scale=size) < 1e-10
+    gravity = dense.a_0.ravel() - n
+    forces = dense.b.ravel() + dense.M @ gravity
+    assert relative(parts.bias_forces, -inverse @ dense.J.T @ forces, scale=size) < 1e-10
+
+
+@pytest.fixture
+def chain():
+    return case_of("chain")
+
+
+class Paper:
+    """A chain in the paper's numbering: 1 is the tip, N the base."""
+
+    def __init__(self, dense):
+        f, s, last = dense.filtered, dense.smoothed, dense.n - 1
+        body = lambda k: last + 1 - k
+        self.N, self.body = dense.n, body
+        self.H = lambda k: dense.H[body(k), 6 * body(k) : 6 * body(k) + 6]
+        self.G, self.D = (lambda k: f.G[body(k)]), (lambda k: f.D[body(k), 0])
+        self.P_plus = lambda k: f.P_plus[body(k)]
+        self.Delta_plus, self.Delta_minus = (lambda k: s.Delta_plus[body(k)]), (lambda k: s.Delta_minus[body(k)])
+        self.phi = lambda j, k: dense.at(dense.phi, body(j), body(k))
+        self.L = lambda k: np.eye(6) - np.outer(self.G(k), self.H(k))
+        self.c = lambda k: 1 / self.D(k) + self.G(k) @ self.Delta_plus(k) @ self.G(k)
+        self.d = lambda k: self.G(k) @ self.Delta_plus(k) - self.c(k) * self.H(k)
+
+    def psi(self, k, i):
+        """psi(k-, i+) of (72): from joint i to joint k, the factors of later joints on the left."""
+        out = self.phi(i + 1, i)
+        for j in range(i + 1, k):
+            out = self.phi(j + 1, j) @ self.L(j) @ out
+        return out
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_000_70_72_the_closed_forms_of_the_three_parts(chain, name):
+    dense = chain.state[name]
+    p, parts = Paper(dense), dense.found["parts"]
+    tau = lambda k: dense.tau[p.body(k)]
+    gravity = dense.a_0.ravel() - dense.phi.T @ dense.n_bias.ravel()
+    forces = dense.b + (dense.M @ gravity).reshape(-1, 6)
+    b, n = (lambda k: forces[p.body(k)]), (lambda k: dense.n_bias[p.body(k)])
+    right = {"moments": [], "bias_forces": [], "bias_accelerations": []}
+    for k in range(1, p.N + 1):
+        before, after = range(1, k), range(k + 1, p.N + 1)
+        one = p.c(k) * tau(k) + sum(p.d(k) @ p.psi(k, i) @ p.G(i) * tau(i) for i in before)
+        one += sum(p.G(k) @ p.psi(i, k).T @ p.d(i) * tau(i) for i in after)
+        two = p.d(k) @ b(k) + sum(p.d(k) @ p.psi(k, i) @ p.L(i) @ b(i) for i in before)
+        two += sum(p.G(k) @ p.psi(i, k).T @ p.Delta_minus(i) @ b(i) for i in after)
+        rest = lambda i: p.Delta_plus(i) @ p.P_plus(i) - np.eye(6)
+        three = p.G(k) @ rest(k) @ n(k) + sum(p.d(k) @ p.psi(k, i) @ p.P_plus(i) @ n(i) for i in before)
+        three += sum(p.G(k) @ (p.L(i) @ p.psi(i, k)).T @ rest(i) @ n(i) for i in after)
+        for part, value in zip(right, (one, two, three), strict=True):
+            right[part].append(value)
+    size = np.abs(dense.found["qdd"]).max()
+    for part, values in right.items():
+        assert relative(values[::-1], getattr(parts, part), scale=size) < 1e-10, part
+
+
+@pytest.mark.parametrize("name", list(STATES)[:2])
+def test_000_83_the_inverse_of_the_mass_matrix_by_columns(chain, name):
+    """alpha goes outward by phi^T; with phi, as printed, it is not the inverse."""
+    dense = chain.state[name]
+    p = Paper(dense)
+    inverse = np.linalg.inv(dense.found["mass"])[::-1, ::-1]
+    for transpose in (True, False):
+        found = np.zeros((p.N, p.N))
+        for i in range(1, p.N + 1):
+            found[i - 1, i - 1] = p.c(i)
+            alpha = p.Delta_plus(i) @ p.G(i) - p.c(i) * p.H(i)
+            for k in range(i - 1, 0, -1):
+                alpha = (p.phi(k + 1, k).T if transpose else p.phi(k + 1, k)) @ alpha
+                found[k - 1, i - 1] = found[i - 1, k - 1] = p.G(k) @ alpha
+                alpha = p.L(k).T @ alpha
+        error = relative(found, inverse)
+        assert error < 1e-11 if transpose else error > 1e-2
+
+
+# ---------------------------------------------------------------------- samples
+def test_samples_are_white_noise_through_the_factor(dense):
+    """The innovations of a sample, over the root of D, are the noise it was made of."""
+    noise = np.asarray(jax.random.normal(KEY, (dense.nv,)))
+    whiten = np.eye(dense.nv) - dense.H @ dense.psi() @ dense.E @ dense.G
+    root = np.linalg.cholesky(dense.D)
+    assert relative(np.linalg.solve(root, whiten @ dense.found["sample"]), noise) < 1e-10
+    assert relative(dense.found["sample of inverse"], whiten.T @ np.linalg.solve(root.T, noise)) < 1e-10
+    assert relative(dense.found["mass"] @ dense.found["sample of inverse"], dense.found["sample"]) < 1e-11
+
+
+def test_many_samples_have_the_covariance():
+    model, count = random_chain(2, seed=1, armature=True), 20_000
+    q, keys = random_state(model)["q"], jax.random.split(jax.random.key(0), count)
+    M = np.asarray(jaxdyn.mass_matrix(model, q))
+    for of, covariance in (("mass_matrix", M), ("inverse", np.linalg.inv(M))):
+        draw = quickly(jax.vmap(lambda key: estimation.sample(model, q, key, of=of)))
+        x = draw(keys)
+        root = np.linalg.inv(np.linalg.cholesky(covariance))
+        white = root @ (x.T @ x / count) @ root.T
+        assert np.abs(white - np.eye(2)).max() < 5 / np.sqrt(count)  # four standard deviations of a variance
+        assert np.abs(root @ x.mean(0)).max() < 4 / np.sqrt(count)
+
+
+# ---------------------------------------------------------------------- as functions
+def test_the_compiled_program_does_not_grow_with_the_robot():
+    def equations(n):
+        model = random_chain(n, seed=1)
+        still = jnp.zeros(n)
+        return str(jax.make_jaxpr(estimation.smooth)(model, still, still, still)).count(" = ")
+
+    assert equations(64) == equations(8) > 100
+
+
+def test_gradients_are_those_of_forward_dynamics():
+    model, s = random_chain(2, seed=3, armature=True), random_state(random_chain(2, seed=3))
+    args = model, s["q"], s["qd"], s["tau"]
+    weights = np.array([1.0, -2.0])
+
+    def slope(f):
+        return quickly(jax.grad(lambda model, *x: weights @ f(model, *x), argnums=(0, 1, 2, 3)))(*args)
+
+    found, expected = slope(lambda *x: estimation.smooth(*x).qdd), slope(jaxdyn.forward_dynamics)
+    for name in ("inertia", "armature", "gravity", "placement"):
+        assert relative(getattr(found[0], name), getattr(expected[0], name)) < 1e-10
+    for a, b in zip(found[1:], expected[1:], strict=True):
+        assert relative(a, b) < 1e-10
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_single_precision(kind, float32):
+    model = MODELS[kind]()
+    single = model.astype(np.float32)
+    s = in_single(random_state(model))
+    found = quickly(estimation.smooth)(single, s["q"], s["qd"], s["tau"])
+    assert all(x.dtype == np.float32 for x in jax.tree.leaves(found))
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(found))
+    assert relative(found.qdd, quickly(jaxdyn.forward_dynamics)(single, s["q"], s["qd"], s["tau"])) < 1e-3
+
+
+def test_no_bodies():
+    model, none = jaxdyn.ModelBuilder("nothing").build(), jnp.zeros(0)
+    found = estimation.smooth(model, none, none, none)
+    assert found.qdd.shape == (0,)
+    assert found.S.shape == (0, 6, 6)
+    assert estimation.filter(model, none, none, none, joseph=True).z_plus.shape == (0, 6)
+    assert estimation.acceleration_components(model, none, none, none).moments.shape == (0,)
+    assert estimation.sample(model, none, KEY).shape == estimation.sample(model, none, KEY, of="inverse").shape == (0,)
+
+
+CALLS = {
+    "filter": lambda model, q, tau: estimation.filter(model, q, tau, tau),
+    "smooth": lambda model, q, tau: estimation.smooth(model, q, tau, tau),
+    "acceleration_components": lambda model, q, tau: estimation.acceleration_components(model, q, tau, tau),
+    "sample": lambda model, q, tau: estimation.sample(model, q, KEY),
+    "optimal_control": lambda model, q, tau: estimation.optimal_control(model, q, tau, tau),
+    "mechanism": lambda model, q, tau: estimation.mechanism(model, q, tau, tau),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_what_cannot_be_estimated_is_refused(call):
+    with pytest.raises(ValueError, match="mimic joints 'joint_2'.*mimic=False"):
+        call(geared(), jnp.zeros(2), jnp.zeros(2))
+    chain = random_chain(2, seed=1)
+    with pytest.raises(ValueError, match=r"q must have shape \(2,\).*got \(3,\)"):
+        call(chain, jnp.zeros(3), jnp.zeros(2))
+    with pytest.raises(TypeError, match="model must be a jaxdyn.Model; got int"):
+        call(1, jnp.zeros(2), jnp.zeros(2))
+    with pytest.raises(jaxdyn.ModelError, match="armature"):
+        call(chain.replace(inertia=0 * chain.inertia), jnp.zeros(2), jnp.zeros(2))
+
+
+def test_other_bad_arguments_are_named():
+    chain, two = random_chain(2, seed=1), jnp.zeros(2)
+    with pytest.raises(ValueError, match=r"f_ext must have shape \(2, 6\)"):
+        estimation.smooth(chain, two, two, two, f_ext=jnp.zeros((3, 6)))
+    with pytest.raises(ValueError, match='of must be "mass_matrix" or "inverse"; got \'M\''):
+        estimation.sample(chain, two, KEY, of="M")
+
+
+# ---------------------------------------------------------------------- the walk
+@pytest.mark.parametrize("parents", [(-1, 0, 1), (-1, 0, 1, 0, 3, 3), (-1, 0, -1, 2), (-1,)])
+def test_sweeps_of_matrices_are_loops_over_the_bodies(parents):
+    n, normal = len(parents), np.random.default_rng(0).normal
+    A, b = normal(size=(n, 2, 2)), normal(size=(n, 2))
+
+    def step(carry, body):
+        (P, x), (A, b) = carry, body
+        P, x = A @ (P + np.eye(2)) @ A.T, A @ x + b
+        return (P, x), {"P": P, "x": x}
+
+    start = np.ones((2, 2)), np.array([1.0, 2.0])
+    here, expected = {-1: start}, []
+    for k in range(n):
+        here[k], result = step(here[parents[k]], (A[k], b[k]))
+        expected.append(result)
+    found = outward(parents, step, tuple(map(jnp.asarray, start)), (A, b))
+    for name in ("P", "x"):
+        assert relative(found[name], [e[name] for e in expected]) < 1e-14
+    arrived, expected = {k: (np.zeros((2, 2)), np.zeros(2)) for k in range(-1, n)}, [None] * n
+    for k in reversed(range(n)):
+        end, expected[k] = step(arrived[k], (A[k], b[k]))
+        arrived[parents[k]] = tuple(a + e for a, e in zip(arrived[parents[k]], end, strict=True))
+    found = inward(parents, step, (jnp.zeros((2, 2)), jnp.zeros(2)), (A, b))
+    for name in ("P", "x"):
+        assert relative(found[name], [e[name] for e in expected]) < 1e-14
