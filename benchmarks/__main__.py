@@ -11,7 +11,10 @@ from typing import Any
 
 from benchmarks.measure import dispatch_inline, machine, prepare
 
-PARTS = ("dynamics", "large_batch", "latency", "compile", "cost_per_link", "derivatives", "crossover", "accuracy")
+PARTS = (
+    "dynamics", "large_batch", "latency", "compile", "cost_per_link", "derivatives", "operators",
+    "crossover", "accuracy", "parallel",
+)  # fmt: skip
 SHORT_PARTS = PARTS[:6]
 
 
@@ -57,10 +60,19 @@ def _run(part: str, options: argparse.Namespace) -> list[dict[str, Any]]:
 
         robots = [name for name in derivatives.ROBOTS if name in (options.robots or derivatives.ROBOTS)]
         return derivatives.run(robots, short, rounds)
+    if part == "operators":
+        from benchmarks import operators
+
+        sizes = operators.SHORT_ROBOTS, operators.SHORT_LINKS
+        return operators.run(*(sizes if short else (operators.ROBOTS, operators.LINKS)), rounds)
     if part == "accuracy":
         from benchmarks import accuracy
 
         return accuracy.run()
+    if part == "parallel":
+        from benchmarks import parallel
+
+        return parallel.run(parallel.SHORT_LINKS if short else parallel.LINKS, ("float64", "float32"), rounds)
     from benchmarks import scaling
 
     if part == "large_batch":
