@@ -40,7 +40,7 @@ def test_no_physical_inertia_is_nearer_than_the_projection():
     """Neither among random ones, nor any at all: a convex set lies behind the plane through its nearest point."""
     margin, bad = 0.1, spoiled(12, 30)
     near = np.asarray(project_physical(bad, margin=margin))
-    assert (np.abs(eigenvalues(near).min(-1) - margin) < 1e-14).all()
+    assert (np.abs(eigenvalues(near).min(-1) - margin) < 1e-14 * frobenius(near)).all()
     theta = np.concatenate([random_theta(13, 300), random_theta(14, 300) * 0.1])
     allowed = np.asarray(from_pseudo_inertia(pseudo_inertia(from_log_cholesky(theta)) + margin * np.eye(4)[None]))
     P, X, Y = (np.asarray(pseudo_inertia(pi)) for pi in (bad, near, allowed))
@@ -109,7 +109,7 @@ def test_derivatives_of_the_projection_at_distinct_eigenvalues():
 
 
 def test_derivatives_of_the_projection_at_repeated_eigenvalues():
-    """They are what differences give; through the eigenvectors they are NaN."""
+    """They are what differences give; through the eigenvectors they are NaN or wrong."""
     Q = np.linalg.qr(np.random.default_rng(21).normal(size=(4, 4)))[0]
     pi = np.stack(
         [from_pseudo_inertia(Q @ np.diag(w) @ Q.T) for w in ([-1, -1, 2, 2], [-1, 2, 2, 2], [-1, -1, -1, 3.0])]
@@ -132,4 +132,6 @@ def test_derivatives_of_the_projection_at_repeated_eigenvalues():
     first, second = quickly(lambda x: (jax.jacrev(f)(x, margin=0.1), jax.hessian(f)(x, margin=0.1)))(near)
     np.testing.assert_array_equal(first, np.eye(10))
     assert not second.any()
-    assert not np.isfinite(jax.jacrev(lambda x: through_eigh(x, 0.0))(pi[0])).all()
+    # Whether the eigenvalues are equal to the last bit (then NaN) or not (then digits are lost) depends on the machine.
+    ours, through = (np.asarray(jax.jacrev(g)(pi[0])) for g in (f, lambda x: through_eigh(x, 0.0)))
+    assert not np.abs(through - ours).max() < 1e-6
