@@ -11,9 +11,12 @@ with respect to the state and to every number of the model. Importing changes no
 """
 
 from jaxdyn import derivatives as derivatives
+from jaxdyn import estimation as estimation
 from jaxdyn import io as io
 from jaxdyn import joints as joints
 from jaxdyn import model as model
+from jaxdyn import operators as operators
+from jaxdyn import parallel as parallel
 from jaxdyn import spatial as spatial
 from jaxdyn._checks import ModelError as ModelError
 from jaxdyn._checks import ModelWarning as ModelWarning
@@ -35,6 +38,7 @@ from jaxdyn.algorithms import frame_acceleration as frame_acceleration
 from jaxdyn.algorithms import frame_pose as frame_pose
 from jaxdyn.algorithms import frame_poses as frame_poses
 from jaxdyn.algorithms import frame_velocity as frame_velocity
+from jaxdyn.algorithms import gibbs_function as gibbs_function
 from jaxdyn.algorithms import gravity_force as gravity_force
 from jaxdyn.algorithms import inverse_dynamics as inverse_dynamics
 from jaxdyn.algorithms import jacobian as jacobian
@@ -46,6 +50,7 @@ from jaxdyn.algorithms import passive_force as passive_force
 from jaxdyn.algorithms import plain as plain
 from jaxdyn.algorithms import potential_energy as potential_energy
 from jaxdyn.algorithms import power as power
+from jaxdyn.algorithms import reaction_forces as reaction_forces
 from jaxdyn.io import load as load
 from jaxdyn.io import save as save
 from jaxdyn.model import Model as Model

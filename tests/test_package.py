@@ -19,6 +19,7 @@ LAYERS = [
     {"model"},
     {"recursion"},
     {"algorithms"},
+    {"operators", "estimation", "parallel"},
     {"derivatives"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -67,7 +68,7 @@ def test_every_part_has_a_layer():
 PUBLIC = """
     load save lock_joints subtree add_rotors Rotor neutral random_configuration integrate difference inertial_parameters
     with_inertial_parameters forward_kinematics frame_pose frame_poses Model ModelBuilder ModelError ModelWarning
-    Poses io joints model spatial algorithms recursion plain derivatives
+    Poses io joints model spatial algorithms recursion plain derivatives operators estimation parallel gibbs_function reaction_forces
     body_velocities body_accelerations frame_velocity frame_acceleration jacobian jacobian_bias
     inverse_dynamics bias_force gravity_force forward_dynamics mass_matrix mass_matrix_inverse
     coriolis_matrix coriolis_product kinetic_energy potential_energy passive_force power
