@@ -146,9 +146,27 @@ def test_blocks_between_bodies_go_through_their_nearest_common_one(case, armatur
     assert relative(through.reshape(full.shape), full) < TOLERANCE
 
 
+def _off_diagonal(X):
+    X = X.copy()
+    for k in range(0, len(X), 6):
+        X[k : k + 6, k : k + 6] = 0
+    return np.abs(X).max()
+
+
 def test_the_psi_form_of_a_block_diagonal_is_block_diagonal(case):
+    """E_psi Q E_psi* always; E_psi* Q E_psi for chains only, since siblings of a tree share their parent."""
     s = case.operators(True)
-    X = s.E_psi @ s.P @ s.E_psi.T
-    for k, block in enumerate(_blocks(X)):
-        X[6 * k : 6 * k + 6, 6 * k : 6 * k + 6] -= block
-    assert np.abs(X).max() < 1e-12
+    assert _off_diagonal(s.E_psi @ s.P @ s.E_psi.T) < 1e-12
+    is_chain = list(s.model.parents) == list(range(-1, s.model.nbodies - 1))
+    assert (_off_diagonal(s.E_psi.T @ s.P @ s.E_psi) < 1e-12) == is_chain
+
+
+@ARMATURE
+def test_001_section_6_velocities_from_total_rates(case, armature):
+    """nu = m* qd gives the velocities back: V = psi* H* L^-* nu; of V+ the joints that give way leave tau_bar* V+."""
+    s = case.operators(armature)
+    V = s.phi.T @ s.H.T @ case.qd
+    assert relative(s.psi.T @ s.H.T @ s.L_inverse.T @ (s.m.T @ case.qd), V) < TOLERANCE
+    inboard = s.E_phi.T @ V
+    assert relative(s.tau_bar.T @ inboard, s.E_psi.T @ V) < TOLERANCE
+    assert (relative(s.tau_bar.T @ V, s.tau_bar.T @ inboard) < TOLERANCE) == (not armature)

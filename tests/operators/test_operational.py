@@ -41,6 +41,8 @@ class Case:
                     operators.forward_dynamics(model, q, qd, tau, f_ext=f_ext, biases=biases),
                     qdd,
                 )
+            s, (a, b) = operators.spatial_operators(model, q), operators.bias_terms(model, q, qd)
+            both["C"] = (s.H @ s.phi) @ (s.M @ (s.phi.T @ a) + b), c + g
             both["M^-1"] = operators.mass_matrix_inverse(model, q), X
             frames = model, q, names, POINTS
             both["J M^-1 J*"] = operators.operational_space_inertia_inverse(*frames), J @ X @ J.T
@@ -70,7 +72,7 @@ ROBOTS = {
     ),
 }
 QUANTITIES = (
-    "qdd, biases before", "qdd, biases inside", "M^-1", "J M^-1 J*", "J J*", "-M^-1 J* f", "Lambda", "mu", "p",
+    "qdd, biases before", "qdd, biases inside", "C", "M^-1", "J M^-1 J*", "J J*", "-M^-1 J* f", "Lambda", "mu", "p",
     "null space", "null space*", "(J* J + 0.3)^-1",
 )  # fmt: skip
 
