@@ -14,5 +14,5 @@ from jaxdyn.operators.operational import operational_space_inertia as operationa
 from jaxdyn.operators.operational import operational_space_inertia_inverse as operational_space_inertia_inverse
 from jaxdyn.operators.operational import tip_force_acceleration as tip_force_acceleration
 from jaxdyn.operators.operator import Operator as Operator
-from jaxdyn.operators.operator import SpatialOperators as SpatialOperators
-from jaxdyn.operators.operator import spatial_operators as spatial_operators
+from jaxdyn.operators.robot import SpatialOperators as SpatialOperators
+from jaxdyn.operators.robot import spatial_operators as spatial_operators

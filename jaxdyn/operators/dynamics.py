@@ -14,7 +14,8 @@ from jaxdyn.algorithms.motion import link_inertias, moving_links, world_in_motio
 from jaxdyn.algorithms.rnea import bias_force
 from jaxdyn.model import Model
 from jaxdyn.operators.mechanism import Mechanism
-from jaxdyn.operators.operator import Operator, refuse_mimic, spatial_operators
+from jaxdyn.operators.operator import Operator
+from jaxdyn.operators.robot import refuse_mimic, spatial_operators
 from jaxdyn.recursion import batched
 
 

@@ -19,8 +19,10 @@ from jaxdyn.algorithms.rnea import bias_force, gravity_force
 from jaxdyn.algorithms.velocities import jacobian_bias
 from jaxdyn.model import Model
 from jaxdyn.operators.dynamics import nearest_common, operational_inertias_inverse
-from jaxdyn.operators.mechanism import Frames, Mechanism
-from jaxdyn.operators.operator import Operator, SpatialOperators, spatial_operators
+from jaxdyn.operators.mechanism import Mechanism
+from jaxdyn.operators.operator import Operator
+from jaxdyn.operators.robot import SpatialOperators, spatial_operators
+from jaxdyn.operators.steps import Frames
 from jaxdyn.recursion import batched
 from jaxdyn.spatial import ArticulatedInertia, Mat3, Sym3
 
