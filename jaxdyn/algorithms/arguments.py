@@ -33,6 +33,15 @@ def require_model(model: Any) -> None:
         raise TypeError(f"model must be a jaxdyn.Model; got {type(model).__name__}")
 
 
+def refuse_mimic(model: Model, what: str) -> None:
+    """Raise a ValueError for a model with mimic joints, where bodies are taken one after the other."""
+    if names := model.topology.mimic_names:
+        raise ValueError(
+            f"{what} has no place for what couples branches of the tree; {model.topology.name!r} has the mimic joints "
+            f"{', '.join(map(repr, names))}. Load it with mimic=False to make them independent, or lock them"
+        )
+
+
 def vectors(model: Model, **values: Any) -> tuple[jax.Array, ...]:
     """Return q (nq,), also q0 and q1, and the others (nv,) as arrays of one floating-point type."""
     require_model(model)

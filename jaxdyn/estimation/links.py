@@ -53,11 +53,7 @@ def links_in_motion(model: Model, q: Any, qd: Any, f_ext: Any = None) -> Links:
 def _require_tree(model: Any) -> None:
     """Raise an error unless the model has inertia at every joint, and no mimic joints."""
     arguments.require_model(model)
-    if names := model.topology.mimic_names:
-        raise ValueError(
-            f"estimation goes from body to body and cannot see what couples joints; got the mimic joints "
-            f"{', '.join(map(repr, names))}. Load with mimic=False to make them independent"
-        )
+    arguments.refuse_mimic(model, "estimation")
     require_regular(model)
 
 

@@ -15,7 +15,7 @@ from jaxdyn.algorithms.rnea import bias_force
 from jaxdyn.model import Model
 from jaxdyn.operators.mechanism import Mechanism
 from jaxdyn.operators.operator import Operator
-from jaxdyn.operators.robot import refuse_mimic, spatial_operators
+from jaxdyn.operators.robot import spatial_operators
 from jaxdyn.recursion import batched
 
 
@@ -167,7 +167,6 @@ def operational_inertias_inverse(model: Model, q: Any, *, rigid: bool = False) -
     Returns:
         (nbodies, 6, 6), world axes, about each body's origin: accelerations by forces.
     """
-    refuse_mimic(model, "operational inertias")
     q = spatial_operators(model, q).source.q
     return _operational_inertias(model, q, rigid=rigid) if model.nbodies else jnp.zeros((0, 6, 6), q.dtype)
 

@@ -167,17 +167,8 @@ def spatial_operators(model: Model, q: Any) -> SpatialOperators:
         I + H @ phi @ K
     """
     arguments.require_model(model)
-    refuse_mimic(model, "spatial operators")
+    arguments.refuse_mimic(model, "the spatial operator algebra")
     q = jnp.asarray(q)
     model.require_single(concrete=False)
     q = vector("q", q, model.nq, "coordinate", model.dtype)
     return SpatialOperators(Source(model, q.astype(jnp.result_type(q, model.dtype))))
-
-
-def refuse_mimic(model: Model, what: str) -> None:
-    """Raise a ValueError for a model with mimic joints."""
-    if names := model.topology.mimic_names:
-        raise ValueError(
-            f"{what} have no place for mimic joints, which couple branches of the tree; model {model.topology.name!r} "
-            f"has {', '.join(names)}. Load it with mimic=False, or lock them"
-        )

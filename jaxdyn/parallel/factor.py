@@ -273,9 +273,7 @@ def innovations_factor(model: Model, q: Any) -> InnovationsFactor:
         True
     """
     arguments.require_model(model)
-    if model.topology.mimic_names:
-        names = ", ".join(model.topology.mimic_names)
-        raise ValueError(f"mimic joints have no innovations factor: {names}; load the model with mimic=False")
+    arguments.refuse_mimic(model, "the innovations factor")
     require_regular(model)
     return _innovations_factor(model.moving, q)
 

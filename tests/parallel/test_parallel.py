@@ -238,7 +238,7 @@ def test_mimic_joints_take_the_serial_functions():
 
 
 def test_mimic_joints_have_no_factor():
-    with pytest.raises(ValueError, match="mimic joints have no innovations factor: .*mimic=False"):
+    with pytest.raises(ValueError, match="the innovations factor has no place .* the mimic joints .*mimic=False"):
         parallel.innovations_factor(geared(), np.zeros(2))
 
 
