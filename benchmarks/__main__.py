@@ -13,7 +13,7 @@ from benchmarks.measure import dispatch_inline, machine, prepare
 
 PARTS = (
     "dynamics", "large_batch", "latency", "compile", "cost_per_link", "derivatives", "operators",
-    "crossover", "accuracy", "parallel",
+    "diagonal", "crossover", "accuracy", "parallel",
 )  # fmt: skip
 SHORT_PARTS = PARTS[:6]
 
@@ -65,6 +65,11 @@ def _run(part: str, options: argparse.Namespace) -> list[dict[str, Any]]:
 
         sizes = operators.SHORT_ROBOTS, operators.SHORT_LINKS
         return operators.run(*(sizes if short else (operators.ROBOTS, operators.LINKS)), rounds)
+    if part == "diagonal":
+        from benchmarks import diagonal
+
+        sizes = diagonal.SHORT_ROBOTS, diagonal.SHORT_LINKS
+        return diagonal.run(*(sizes if short else (diagonal.ROBOTS, diagonal.LINKS)), rounds)
     if part == "accuracy":
         from benchmarks import accuracy
 

@@ -10,11 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdyn.algorithms as dynamics
+from jaxdyn import diagonal
 from jaxdyn._checks import suggestion
 from jaxdyn.algorithms import arguments, frame_slopes, regressor, sensitivity, slopes
 from jaxdyn.derivatives import manifold, second_order
+from jaxdyn.diagonal import articulated
 from jaxdyn.model import Model, difference, integrate, physical, random_configuration, with_inertial_parameters
 from jaxdyn.model.consistency import massless_joints_of
+from jaxdyn.operators import spatial_operators
 
 AUTODIFF, DIFFERENCES = 1e-8, 1e-4
 """Largest relative differences that are accepted: to automatic differentiation, and to central differences."""
@@ -168,7 +171,63 @@ def _cases(model: Model) -> dict[str, Callable[[State], Case]]:
     }
     if massless_joints_of(model):
         del cases["forward_dynamics"]
-    return cases
+        return cases
+    return cases if model.topology.mimic_names else cases | _diagonal_cases(model)
+
+
+def _diagonal_cases(model: Model) -> dict[str, Callable[[State], Case]]:
+    """Return what is checked of the diagonalised equations of motion: rates along a motion at t = 0."""
+    bare = model.replace(gravity=jnp.zeros_like(model.gravity))
+    start = lambda s: (jnp.zeros(1, s.q.dtype),)
+    by_time = lambda x: x[..., None]
+
+    def free(s: State, t: Any) -> Any:
+        """Return the state after t of a motion without forces, up to second order in q."""
+        qdd = dynamics.forward_dynamics(bare, s.q, s.qd, jnp.zeros_like(s.qd))
+        return integrate(model, s.q, t[0] * s.qd), s.qd + t[0] * qdd
+
+    def coriolis(s: State) -> Case:
+        C = lambda: by_time(diagonal.coriolis(model, s.q, diagonal.to_nu(model, s.q, s.qd)))
+        return Case(lambda t: -diagonal.to_nu(model, *free(s, t)), start(s), C)
+
+    def coriolis_xi(s: State) -> Case:
+        D = spatial_operators(model, s.q).D
+        C = lambda: by_time(D.solve(diagonal.coriolis_xi(model, s.q, diagonal.to_xi(model, s.q, s.qd))))
+        return Case(lambda t: -diagonal.to_xi(model, *free(s, t)), start(s), C)
+
+    def work(s: State) -> Case:
+        """Return the energy of a motion without forces in units of |nu| |C|, to which the time is added."""
+        nu = jax.lax.stop_gradient(diagonal.to_nu(model, s.q, s.qd))
+        C = diagonal.coriolis(model, s.q, nu)
+        size = jax.lax.stop_gradient(jnp.linalg.norm(nu) * jnp.linalg.norm(C))
+        scale = jnp.where(size > 0, size, 1)
+
+        def energy(t: Any) -> Any:
+            moved = diagonal.to_nu(model, *free(s, t))
+            return (moved @ moved / 2 / scale + t[0])[None]
+
+        return Case(energy, start(s), lambda: (1 - nu @ C / scale)[None, None])
+
+    def rates(s: State) -> Case:
+        def at(t: Any) -> Any:
+            links = articulated.bodies(model.moving, integrate(model, s.q, t[0] * s.qd))
+            found = articulated.articulated(model.parents, links)
+            return jnp.concatenate([found.P.ravel(), found.tau_bar.ravel()])
+
+        found = lambda: diagonal.rates(model, s.q, s.qd)
+        return Case(at, start(s), lambda: by_time(jnp.concatenate([found().P.ravel(), found().tau_bar.ravel()])))
+
+    def factor(s: State) -> Case:
+        m = lambda dq: diagonal.innovations_factor_dense(model, integrate(model, s.q, dq))
+        return Case(m, (jnp.zeros_like(s.qd),), lambda: diagonal.sensitivities(model, s.q).m)
+
+    return {
+        "diagonal.coriolis": coriolis,
+        "diagonal.coriolis_xi": coriolis_xi,
+        "diagonal.coriolis: no work": work,
+        "diagonal.rates": rates,
+        "diagonal factor m": factor,
+    }
 
 
 def _second_order(model: Model) -> Callable[[State], Case]:
@@ -233,7 +292,8 @@ def verify(
 
     Returns:
         The largest relative differences, by function; `.ok` says whether all are small, `print` shows a table.
-        Forward dynamics is left out if a joint moves no inertia.
+        Forward dynamics and the diagonalised equations of motion are left out if a joint moves no inertia, the
+        latter also of models with mimic joints.
 
     Example:
         >>> import jax, jaxdyn

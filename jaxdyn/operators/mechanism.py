@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdyn.algorithms.articulation import Rows, articulation
-from jaxdyn.algorithms.motion import joint_columns, link_inertias, placed_links
+from jaxdyn.algorithms.motion import joint_columns, link_inertias, moving_links, placed_links, world_in_motion
 from jaxdyn.model import Model
 from jaxdyn.operators.steps import (
     BASE_SWEEPS,
@@ -40,7 +40,7 @@ Stages = list[Any]
 class Mechanism:
     """The bodies of a robot at a configuration, in axes common to all, each about its own origin."""
 
-    def __init__(self, model: Model, q: jax.Array, *, root_axes: bool, columns: bool):
+    def __init__(self, model: Model, q: jax.Array, *, root_axes: bool, columns: bool = False, qd: Any = None):
         """Place the bodies.
 
         Args:
@@ -48,11 +48,19 @@ class Mechanism:
             q: configuration, (nq, batch).
             root_axes: take the axes of floating bases; of use where neither bodies nor frames are seen from outside.
             columns: vectors have an axis of columns before the batch.
+            qd: velocity, (nv, batch), if the bodies' own are wanted.
         """
         self.joints = articulation(model.topology)
         self._model, self._columns = model, columns
         self._links = self.joints.links(model, q)
-        self._placed = placed_links(self.joints, self._links, root_axes=root_axes)
+        self._placed: Stages
+        if qd is None:
+            self._placed = placed_links(self.joints, self._links, root_axes=root_axes)
+        else:
+            at_rest = world_in_motion(model, gravity=False)
+            self._placed = moving_links(self.joints, model, self._links, q, qd, None, at_rest, root_axes=root_axes)
+            self.V: Stages = [m.V for m in self._placed]
+            """Velocities."""
         self.H: Stages = self._spread(joint_columns(self._links, self._placed))
         """Columns of the joints, H*(k)."""
         self.l: Stages = self._spread([m.l for m in self._placed])
@@ -78,6 +86,20 @@ class Mechanism:
         """Rotations from the bodies' own axes."""
         return self._spread(self.joints.body_rotations(self._links, [m.R for m in self._placed]))
 
+    def column_rates(self, q: jax.Array, qd: jax.Array) -> Stages:
+        """Return the rates of the joints' columns at a velocity, seen from the bodies."""
+        rates = self.joints.subspace_rates(self._model, q, qd)
+        return [tuple(x.rotate(m.R) for x in columns) for columns, m in zip(rates, self._placed, strict=True)]
+
+    def loads(self, f_ext: jax.Array | None) -> Stages:
+        """Return gravity, in world axes, and forces on bodies, (nbodies, 6, batch) in their own axes."""
+        down = [stage.everywhere(Vec3(*self._model.gravity)) for stage in self.joints.stages]
+        weights = [M @ Motion(Vec3.zero(), g) for M, g in zip(self.M, down, strict=True)]
+        if f_ext is None:
+            return weights
+        stages = zip(weights, self.joints.forces(f_ext, self._links), self._placed, strict=True)
+        return [weight + f.rotate(m.R) for weight, f, m in stages]
+
     @cached_property
     def armature(self) -> list[Rows]:
         """Armature of each column."""
@@ -87,8 +109,12 @@ class Mechanism:
     def factor(self) -> list[Factor]:
         """Articulated inertias and gains."""
         H, l = joint_columns(self._links, self._placed), [m.l for m in self._placed]
-        noise = self.joints.rows(self._model.armature, nothing=1.0)  # a column that is not there moves nothing
-        return self._spread(self.filtered(self._inertias, H, l, noise))
+        return self._spread(self.filtered(self._inertias, H, l, self.noise))
+
+    @property
+    def noise(self) -> list[Rows]:
+        """Armature of each column, for the filter: a column that is not there moves nothing."""
+        return self.joints.rows(self._model.armature, nothing=1.0)
 
     def use(self, factor: list[Factor]) -> None:
         """Take other articulated inertias and gains than the robot's own."""

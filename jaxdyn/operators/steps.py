@@ -23,6 +23,8 @@ class Factor(NamedTuple):
 
     P: ArticulatedInertia
     """Articulated inertia."""
+    handed_on: ArticulatedInertia
+    """What the parent is handed: phi P+ phi*."""
     gains: tuple[Gain, ...] | Base
     """Of each column: P H* L^-*, and the diagonal of L, the lower Cholesky factor of D = H P H* + A."""
 
@@ -68,7 +70,8 @@ def factor_step(outboard: ArticulatedInertia, body: Any) -> Any:
     M, H, l, noise = body
     P = outboard.plus_rigid(M) if isinstance(M, RigidInertia) else outboard + M
     gains = gains_of(P, H, noise)
-    return corrected(P, gains, l), Factor(P, gains)
+    handed_on = corrected(P, gains, l)
+    return handed_on, Factor(P, handed_on, gains)
 
 
 def factor_base_step(outboard: ArticulatedInertia, body: Any) -> Any:
@@ -82,7 +85,8 @@ def factor_base_step(outboard: ArticulatedInertia, body: Any) -> Any:
     D = (H_array[:, :, None] * U[None]).sum(1) + one * jnp.stack(noise)[None]
     L, both = eliminate_rows(D, jnp.concatenate([U, one]))
     G, L_inverse = jnp.moveaxis(both[:, :6], 0, 1), both[:, 6:]  # the columns of L^-* are the rows of L^-1
-    return ArticulatedInertia.zero(), Factor(P, Base(H_array, G, jnp.moveaxis(L, 0, 1), L_inverse))
+    nothing = ArticulatedInertia.zero()
+    return nothing, Factor(P, nothing, Base(H_array, G, jnp.moveaxis(L, 0, 1), L_inverse))
 
 
 # ---------------------------------------------------------------------- sweeps

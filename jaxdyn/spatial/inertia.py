@@ -130,6 +130,12 @@ class ArticulatedInertia(Components):
             self.A - symmetric_outer(G.ang, G.ang), self.B - outer(G.ang, G.lin), self.C - symmetric_outer(G.lin, G.lin)
         )
 
+    def moved(self, V: Motion) -> ArticulatedInertia:
+        """Return V x* P - P V x: the change of an inertia that moves by V."""
+        X, Y = cross_rows(V.ang, self.A.full) + cross_rows(V.lin, self.B.T), cross_rows(V.ang, self.C.full)
+        B = cross_rows(V.ang, self.B) + cross_rows(V.ang, self.B.T).T + cross_rows(V.lin, self.C.full)
+        return ArticulatedInertia((X + X.T).upper, B, (Y + Y.T).upper)
+
     def rotate(self, R: Mat3) -> ArticulatedInertia:
         """Return the same inertia in other axes, about the same point."""
         return ArticulatedInertia(R.congruence(self.A), R @ self.B @ R.T, R.congruence(self.C))

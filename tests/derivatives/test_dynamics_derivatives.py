@@ -54,7 +54,7 @@ def test_a_batch_equals_a_loop():
 
 @pytest.mark.parametrize(
     ("path", "floating_base"),
-    [("panda_description/urdf/panda.urdf", False), ("solo_description/robots/solo12.urdf", True)],
+    [long("panda_description/urdf/panda.urdf", False), ("solo_description/robots/solo12.urdf", True)],
 )
 def test_equal_to_pinocchio(robot_data, path, floating_base):
     pinocchio = pytest.importorskip("pinocchio")

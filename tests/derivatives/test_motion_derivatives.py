@@ -10,14 +10,18 @@ from helpers.states import KINDS, long, quickly, random_state, relative
 
 import jaxdyn
 from jaxdyn import derivatives
+from jaxdyn.model.random_models import random_tree
 
+SMALL = {"universal joint on a floating base": lambda: random_tree(
+    2, seed=2, joints=("universal",), floating_base=True, armature=True
+)}  # fmt: skip
 POINT = (0.1, -0.2, 0.3)
 
 
-@pytest.mark.parametrize("kind", [long(k) if k not in ("tree on a floating base", "mimic") else k for k in KINDS])
+@pytest.mark.parametrize("kind", [*SMALL, *map(long, KINDS)])
 def test_frames_momentum_and_energies(kind):
     """On a moving base, at a point of the last body."""
-    model = KINDS[kind]().replace(gravity=(1.0, 2.0, -9.0))
+    model = (KINDS | SMALL)[kind]().replace(gravity=(1.0, 2.0, -9.0))
     model = model.replace(stiffness=np.linspace(1.0, 2.0, model.nv))
     frame, base = model.body_names[-1], tuple(np.random.default_rng(2).normal(size=(2, 6)))
     in_motion = {"frame": frame, "point": POINT, "base_motion": base}

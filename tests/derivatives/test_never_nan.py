@@ -21,10 +21,13 @@ from jaxdyn.spatial import Quaternion
 MODULES = {
     "": jaxdyn, "derivatives.": derivatives, "lagrangian.": lagrangian, "plain.": jaxdyn.plain,
     "operators.": jaxdyn.operators, "estimation.": jaxdyn.estimation, "parallel.": jaxdyn.parallel,
+    "diagonal.": jaxdyn.diagonal, "control.": jaxdyn.control,
 }  # fmt: skip
 NOT_OF_A_STATE = {
     "load", "save", "neutral", "random_configuration", "lock_joints", "subtree", "add_rotors", "inertial_parameters",
     "with_inertial_parameters", "verify", "spatial_operators", "innovations_factor", "sample", "block_diagonal",
+    "rollout", "step", "step_xi", "is_globally_diagonalizable", "flat_coordinates", "pose_feedback", "pose_error",
+    "rate_feedback", "coriolis_closed_form", "coriolis_xi_closed_form",
 }  # fmt: skip
 
 
@@ -48,8 +51,8 @@ def public():
 FUNCTIONS = public()
 
 
-FIRST, SECOND = ("qd", "dq", "v", "y", "a"), ("qdd", "w", "x", "b")
-GIVEN = {"model", "q", "q0", "q1", "tau", "frame", "f", "force", *FIRST, *SECOND}
+FIRST, SECOND = ("qd", "dq", "v", "y", "a", "xi"), ("qdd", "w", "x", "b", "nu", "eps")
+GIVEN = {"model", "q", "q0", "q1", "tau", "frame", "f", "force", "f_ext", *FIRST, *SECOND}
 
 
 def needed(name):
@@ -63,6 +66,7 @@ def call(name, model, s):
     way = lambda q: jaxdyn.difference(model, other, q) @ (1.0 + jnp.arange(model.nv, dtype=q.dtype))
     given = {"model": model, "q": q, "q0": other, "q1": q, "tau": tau, "frame": model.frame_names[-1], "f": way}
     given["force"] = jnp.arange(6, dtype=q.dtype)
+    given["f_ext"] = jnp.tile(given["force"], (model.nbodies, 1))
     given |= dict.fromkeys(FIRST, qd) | dict.fromkeys(SECOND, qdd)
     return jax.tree.leaves(FUNCTIONS[name](*(given[parameter] for parameter in needed(name))))
 

@@ -8,11 +8,16 @@ from helpers.states import KINDS, long, quickly, random_state, relative, stacked
 
 import jaxdyn
 from jaxdyn import derivatives
+from jaxdyn.model.random_models import random_tree
+
+SMALL = {"universal joint on a floating base": lambda: random_tree(
+    2, seed=2, joints=("universal",), floating_base=True, armature=True
+)}  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[long(k) if k == "forest" else k for k in KINDS])
+@pytest.fixture(scope="module", params=[*SMALL, *(k if k == "mimic" else long(k) for k in KINDS)])
 def model(request):
-    return KINDS[request.param]()
+    return (KINDS | SMALL)[request.param]()
 
 
 def test_sensitivity_quadratic_form_and_christoffel_symbols(model):

@@ -6,6 +6,7 @@ import pytest
 from helpers.states import long
 
 import jaxdyn
+from jaxdyn import diagonal
 from jaxdyn.algorithms import sensitivity
 from jaxdyn.cli import main
 from jaxdyn.derivatives import verify
@@ -50,8 +51,31 @@ def test_unknown_functions_are_named():
 @pytest.mark.parametrize("robot", [long("arm7"), long("quadruped")])
 def test_every_function(robot):
     found = verify(jaxdyn.load(robot), jax.random.key(0))
-    assert len(found.rows) == 18
+    assert len(found.rows) == 23
     assert found.ok, found
+
+
+DIAGONAL = (
+    "diagonal.coriolis",
+    "diagonal.coriolis_xi",
+    "diagonal.coriolis: no work",
+    "diagonal.rates",
+    "diagonal factor m",
+)
+
+
+@pytest.mark.long
+def test_the_diagonalised_equations():
+    found = verify(jaxdyn.load("double_pendulum"), jax.random.key(1), functions=DIAGONAL, samples=2)
+    assert found.ok, found
+    assert len(found.rows) == 5
+
+
+def test_a_wrong_coriolis_term_is_found(monkeypatch):
+    right = diagonal.coriolis
+    monkeypatch.setattr(diagonal, "coriolis", lambda model, q, nu: right(model, q, nu) + 1e-6 * nu)
+    found = verify(jaxdyn.load("double_pendulum"), jax.random.key(1), functions=DIAGONAL[:3:2], samples=2)
+    assert [row.ok for row in found.rows] == [False, False]
 
 
 @pytest.mark.long
