@@ -10,14 +10,18 @@ with respect to the state and to every number of the model. Importing changes no
     (7, 3)
 """
 
+from jaxdyn import control as control
 from jaxdyn import derivatives as derivatives
+from jaxdyn import diagonal as diagonal
 from jaxdyn import estimation as estimation
 from jaxdyn import io as io
 from jaxdyn import joints as joints
 from jaxdyn import model as model
 from jaxdyn import operators as operators
 from jaxdyn import parallel as parallel
+from jaxdyn import simulate as simulate
 from jaxdyn import spatial as spatial
+from jaxdyn import viz as viz
 from jaxdyn._checks import ModelError as ModelError
 from jaxdyn._checks import ModelWarning as ModelWarning
 from jaxdyn._version import __version__ as __version__
@@ -65,3 +69,4 @@ from jaxdyn.model import neutral as neutral
 from jaxdyn.model import random_configuration as random_configuration
 from jaxdyn.model import subtree as subtree
 from jaxdyn.model import with_inertial_parameters as with_inertial_parameters
+from jaxdyn.simulate import rollout as rollout

@@ -19,8 +19,11 @@ LAYERS = [
     {"model"},
     {"recursion"},
     {"algorithms"},
-    {"operators", "estimation", "parallel"},
+    {"operators", "estimation", "parallel", "diagonal"},
     {"derivatives"},
+    {"simulate"},
+    {"control"},
+    {"viz"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 IO_SEES = {"_numerics", "_checks", "_version", "spatial", "joints", "model", "io"}
@@ -68,7 +71,7 @@ def test_every_part_has_a_layer():
 PUBLIC = """
     load save lock_joints subtree add_rotors Rotor neutral random_configuration integrate difference inertial_parameters
     with_inertial_parameters forward_kinematics frame_pose frame_poses Model ModelBuilder ModelError ModelWarning
-    Poses io joints model spatial algorithms recursion plain derivatives operators estimation parallel gibbs_function reaction_forces
+    Poses io joints model spatial algorithms recursion plain derivatives operators estimation parallel diagonal simulate control viz rollout gibbs_function reaction_forces
     body_velocities body_accelerations frame_velocity frame_acceleration jacobian jacobian_bias
     inverse_dynamics bias_force gravity_force forward_dynamics mass_matrix mass_matrix_inverse
     coriolis_matrix coriolis_product kinetic_energy potential_energy passive_force power
