@@ -74,7 +74,7 @@ def test_help_reads_well(capsys):
         main(["--help"])
     assert caught.value.code == 0
     out = capsys.readouterr().out
-    for word in ("info", "check", "exit codes:", "--version"):
+    for word in ("info", "check", "simulate", "view", "exit codes:", "--version"):
         assert word in out
 
 
