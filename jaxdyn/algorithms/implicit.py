@@ -19,7 +19,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from jaxdyn.algorithms.rnea import inverse_dynamics_of_state
 from jaxdyn.model import Model
-from jaxdyn.recursion import moving_leaves, with_values
+from jaxdyn.recursion import Ruled, moving_leaves, with_values
 
 Function = Callable[..., Any]
 _inverse_dynamics: Any = inverse_dynamics_of_state("sweep")
@@ -54,14 +54,6 @@ def acceleration(primal: Function, with_factor: Function, solve: Function) -> Fu
         The function `primal`, differentiable.
     """
 
-    @jax.custom_jvp
-    def function(*args: Any) -> Any:
-        return primal(*args)
-
-    @jax.custom_jvp
-    def factored(*args: Any) -> Any:
-        return with_factor(*args)
-
     def rule(primals: Any, tangents: Any) -> Any:
         qdd, factor = factored(*primals)
         model, q, qd, _, f_ext, base_motion = primals
@@ -81,27 +73,22 @@ def acceleration(primal: Function, with_factor: Function, solve: Function) -> Fu
         qdd, factor, dqdd = rule(primals, tangents)
         return (qdd, factor), (dqdd, jax.tree.map(jnp.zeros_like, factor))
 
-    function.defjvp(of_function, symbolic_zeros=True)
-    factored.defjvp(of_factored, symbolic_zeros=True)
-    return function
+    factored = Ruled(with_factor, of_factored)
+    return Ruled(primal, of_function)
 
 
 def inverse(primal: Function) -> Function:
     """Give the inverse X of the mass matrix, primal(model, q), its derivatives: dX = -X (dM X)."""
 
-    @jax.custom_jvp
-    def function(*args: Any) -> Any:
-        return primal(*args)
-
     def rule(primals: Any, tangents: Any) -> Any:
-        X = function(*primals)
+        X: Any = function(*primals)
         leaves, form = jax.tree.flatten(primals)
         moving, directions = moving_leaves(tangents)
         whole = lambda values: jax.tree.unflatten(form, with_values(leaves, moving, values))
         products = lambda values: _mass_products(*whole(values), X)
         return X, -X @ jax.jvp(products, ([leaves[i] for i in moving],), (directions,))[1]
 
-    function.defjvp(rule, symbolic_zeros=True)
+    function = Ruled(primal, rule)
     return function
 
 

@@ -6,6 +6,7 @@ from jaxdyn.recursion.batching import tiled as tiled
 from jaxdyn.recursion.limbs import branches as branches
 from jaxdyn.recursion.limbs import equal_limbs as equal_limbs
 from jaxdyn.recursion.linear import with_values as with_values
+from jaxdyn.recursion.ruled import Ruled as Ruled
 from jaxdyn.recursion.sweeps import Known as Known
 from jaxdyn.recursion.sweeps import Packed as Packed
 from jaxdyn.recursion.sweeps import Walk as Walk

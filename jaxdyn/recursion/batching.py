@@ -18,6 +18,7 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
 from jaxdyn.recursion.linear import Derivative, with_values
+from jaxdyn.recursion.ruled import Ruled
 from jaxdyn.recursion.stated import Stated
 
 Kernel = Callable[..., Any]
@@ -100,8 +101,7 @@ class Batched:
 
         Changes may be `SymbolicZero`. The function itself is neither evaluated nor traced.
         """
-        self._function = jax.custom_jvp(primal)
-        self._function.defjvp(self._derivative, symbolic_zeros=True)
+        self._function = Ruled(primal, self._derivative)
 
     def __call__(self, *args: Any) -> Any:
         """Return the function's value."""
@@ -115,10 +115,6 @@ class Batched:
 def _followed(primal: Kernel, first: Kernel, last: Kernel) -> Kernel:
     """Give a kernel that is followed by something the derivatives of both."""
 
-    @jax.custom_jvp
-    def function(*args: Any) -> Any:
-        return primal(*args)
-
     def derivative(primals: Any, tangents: Any) -> Any:
         leaves, form = jax.tree.flatten(primals)
         moving, directions = moving_leaves(tangents)
@@ -126,8 +122,7 @@ def _followed(primal: Kernel, first: Kernel, last: Kernel) -> Kernel:
         both = lambda values: last(first(*whole(values)), *whole(values))
         return jax.jvp(both, ([leaves[i] for i in moving],), (directions,))
 
-    function.defjvp(derivative, symbolic_zeros=True)
-    return function
+    return Ruled(primal, derivative)
 
 
 def moving_leaves(tangents: Any) -> tuple[tuple[int, ...], list[Any]]:
