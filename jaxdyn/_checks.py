@@ -57,6 +57,15 @@ def vector(name: str, value: Any, size: int, what: str, dtype: Any) -> jax.Array
     return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(dtype)
 
 
+def number(name: str, value: Any, dtype: Any) -> jax.Array:
+    """Return one real number as an array of a floating-point type, or raise a ValueError naming `name`."""
+    array = jnp.asarray(0.0 if value is None else value)
+    if value is None or array.ndim or jnp.issubdtype(array.dtype, jnp.complexfloating):
+        got = "None" if value is None else f"shape {array.shape}, {array.dtype}"
+        raise ValueError(f"{name} must be one real number; got {got}")
+    return array.astype(dtype)
+
+
 def numbers(what: str, value: Any, shape: Sequence[int]) -> np.ndarray:
     """Return `value` as a finite float64 NumPy array of the given shape, or raise a ModelError."""
     if isinstance(value, jax.core.Tracer):

@@ -25,7 +25,7 @@ from jaxdyn.diagonal.articulated import (
     matrices,
     require_tree,
 )
-from jaxdyn.diagonal.rates import body_rates
+from jaxdyn.diagonal.filter_rates import body_rates
 from jaxdyn.estimation.links import by_joint
 from jaxdyn.joints import Continuous, Helical, Prismatic, Revolute
 from jaxdyn.model import Model

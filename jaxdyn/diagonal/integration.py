@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jaxdyn._checks import number
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.articulation import like_vector
 from jaxdyn.diagonal.equations import TILE, accelerations, prepared
@@ -49,7 +51,9 @@ def _turned(C: jax.Array, b: jax.Array, r: jax.Array, h: jax.Array) -> jax.Array
     """Return x with x + h S x = r, for the skew S = (C b* - b C*) / b*b, which turns b to C: S b = C."""
     dot = lambda x, y: (x * y).sum(0)
     size = dot(b, b)
-    u, w = b, (h / jnp.where(size > 0, size, 1))[None] * C  # h S = w u* - u w*, and u* w = 0
+    size_or_one = jnp.where(size > 0, size, 1)
+    u, w = b, (h / size_or_one)[None] * C  # h S = w u* - u w*
+    w = w - (dot(u, w) / size_or_one)[None] * u  # u* w = 0, to the last digit
     along = (dot(u, r) + dot(w, r) * size) / (1 + dot(w, w) * size)  # u* x
     across = dot(w, r) - dot(w, w) * along  # w* x
     return r - along[None] * w + across[None] * u
@@ -82,7 +86,7 @@ def step(
     f_ext: Any = None,
     iterations: int = 50,
 ) -> State:
-    r"""Advance a robot by one step that keeps its kinetic energy, whatever the length of the step.
+    r"""Advance a robot by one step that keeps its kinetic energy where no forces act.
 
     .. math:: \bar\nu = \nu + \tfrac h2 [\epsilon + m^{-1}(\tau - g) - S \bar\nu], \quad
         v = m^{-*}(\bar q)\, \bar\nu, \quad \bar q = q \oplus \tfrac h2 v, \quad
@@ -104,9 +108,10 @@ def step(
         nu: total joint rates, (nv,), as of `to_nu`.
         eps: working moments, (nv,), held during the step.
         dt: length of the step.
-        tau: joint forces, (nv,), held during the step; or a function (q, qd) -> tau, taken in its middle.
+        tau: joint forces, (nv,), held during the step; or a function (q, qd) -> tau, taken in its middle. A new
+            function is compiled anew: hand over the same one again, or compile what calls the step.
         f_ext: force on each body, (nbodies, 6), or a function (q, qd) -> f_ext.
-        iterations: the most iterations; they end when nothing changes any more.
+        iterations: the most iterations, at least 1; they end when nothing changes any more.
 
     Returns:
         q and nu after the step.
@@ -122,6 +127,8 @@ def step(
         True
     """
     model = prepared(model)
+    if not isinstance(iterations, (int, np.integer)) or iterations < 1:
+        raise ValueError(f"iterations must be a positive integer; got {iterations!r}")
     forces = {name: x for name, x in (("tau", tau), ("f_ext", f_ext)) if x is not None and not callable(x)}
     of_state = tuple((name, x) for name, x in (("tau", tau), ("f_ext", f_ext)) if callable(x))
     return _step(model, q, nu, eps, dt, forces, of_state, iterations)
@@ -135,14 +142,16 @@ def _step(
     q, nu, eps = arguments.vectors(model, q=q, nu=nu, eps=eps)
     if not model.nv:
         return State(q, nu)
-    h = _length(dt, nu) / 2
+    dtype = jnp.result_type(q, model.dtype, *jax.tree.leaves(forces))
+    q, nu, eps = (x.astype(dtype) for x in (q, nu, eps))
+    h = number("dt", dt, dtype) / 2
 
     def middle(v: jax.Array) -> Any:
         at = integrate(model, q, h * v)
         acting = forces | {name: f(at, v) for name, f in of_state}
         tau, f_ext = acting.get("tau"), arguments.forces(model, acting.get("f_ext"))
-        if tau is not None:
-            (tau,) = arguments.vectors(model, tau=tau)
+        tau = None if tau is None else arguments.vectors(model, tau=tau)[0].astype(dtype)
+        f_ext = None if f_ext is None else f_ext.astype(dtype)
         return _middle_of_state(model, at, nu, v, eps, tau, f_ext, h)
 
     def solve(_: Any, v: jax.Array) -> jax.Array:
@@ -195,13 +204,6 @@ def _step_xi(model: Model, q: Any, xi: Any, qd: Any, tau: Any, dt: Any, f_ext: A
     q, xi, qd, tau = arguments.vectors(model, q=q, xi=xi, qd=qd, tau=tau)
     if not model.nv:
         return XiState(q, xi, qd)
-    h = _length(dt, xi)
+    h = number("dt", dt, xi.dtype)
     xi, qd = _after_xi_of_state(model, q, xi, qd, tau, arguments.forces(model, f_ext), h)
     return XiState(integrate(model, q, h * qd), xi, qd)
-
-
-def _length(dt: Any, like: jax.Array) -> jax.Array:
-    h = jnp.asarray(dt, like.dtype)
-    if h.ndim:
-        raise ValueError(f"dt must be a number; got shape {h.shape}")
-    return h

@@ -55,7 +55,7 @@ def mujoco_euler(system: System, t: Any, q: jax.Array, qd: jax.Array, tau: jax.A
             v = Quaternion(*new_q[rotation]).to_matrix().T @ v_world
             new_q = new_q.at[position].set(q[position] + dt * jnp.stack([*v_world]))
             new_qd = new_qd.at[linear].set(jnp.stack([*v]))
-    return new_q, new_qd, (new_qd - qd) / dt
+    return new_q, new_qd, _per(new_qd - qd, dt)
 
 
 def _rate(model: Model, q: jax.Array, theta: jax.Array, v: jax.Array) -> jax.Array:
@@ -145,7 +145,12 @@ def diagonal(system: System, t: Any, q: jax.Array, qd: jax.Array, tau: jax.Array
         f_ext=None if system.has_no_forces else lambda q, qd: system.forces(t + dt / 2, q, qd),
     )
     v = from_nu(model, after.q, after.nu)
-    return after.q, v, (v - qd) / dt
+    return after.q, v, _per(v - qd, dt)
+
+
+def _per(change: jax.Array, dt: jax.Array) -> jax.Array:
+    """Return a change by the time it took; no time, no rate."""
+    return change / jnp.where(dt == 0, 1, dt)
 
 
 INTEGRATORS: dict[str, Integrator] = {

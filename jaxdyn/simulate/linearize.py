@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn._checks import number
 from jaxdyn.algorithms import arguments
 from jaxdyn.derivatives import forward_dynamics_derivatives, integrate_derivatives
 from jaxdyn.model import Model, integrate
@@ -75,7 +76,7 @@ def linearize_trajectory(
 def _linearized(system: System, trajectory: Trajectory, tau: Any, dt: Any, integrator: Integrator) -> Matrices:
     def at(t: jax.Array, q: jax.Array, qd: jax.Array, tau: jax.Array) -> Matrices:
         q, qd, tau = arguments.vectors(system.model, q=q, qd=qd, tau=tau)
-        h = jnp.asarray(dt, q.dtype)
+        h = number("dt", dt, q.dtype)
         if integrator is integrators.semi_implicit_euler and system.f_ext_of_state is None:
             return _of_semi_implicit_euler(system, t, q, qd, tau, h)
         return _by_autodiff(system, t, q, qd, tau, h, integrator)

@@ -108,7 +108,8 @@ def step(
 @partial(jax.jit, static_argnames="integrator")
 def _step(system: System, q: Any, qd: Any, tau: Any, dt: Any, t: Any, integrator: Integrator) -> Any:
     q, qd, tau = arguments.vectors(system.model, q=q, qd=qd, tau=tau)
-    return integrator(system, jnp.asarray(t, q.dtype), q, qd, tau, jnp.asarray(dt, q.dtype))[:2]
+    t, dt = (_checks.number(name, x, q.dtype) for name, x in (("t", t), ("dt", dt)))
+    return integrator(system, t, q, qd, tau, dt)[:2]
 
 
 def rollout(
@@ -149,8 +150,8 @@ def rollout(
             the number of rows.
         t0: time of the initial state, s.
         integrator: "semi_implicit_euler" (damping is implicit), "mujoco_euler" (the same, but a floating base as in
-            MuJoCo), "midpoint", "rk4", "implicit_midpoint"; or a function (system, t, q, qd, tau, dt) ->
-            (q, qd, qdd), as those in `jaxdyn.simulate.integrators`.
+            MuJoCo), "midpoint", "rk4", "implicit_midpoint", "diagonal" (keeps the energy); or a function
+            (system, t, q, qd, tau, dt) -> (q, qd, qdd), as those in `jaxdyn.simulate.integrators`.
         f_ext: force on each body, (nbodies, 6), as in `forward_dynamics`; or a function (t, q, qd, params) of it,
             evaluated as often as the acceleration.
         limits: springs at the joints' limits, `JointLimits(...)`; none if None.
@@ -201,7 +202,7 @@ def _rollout(system: System, q: Any, qd: Any, tau: Any, dt: Any, t0: Any, option
     dtype = jnp.result_type(q, qd, model.dtype, *([] if tau is None else [tau]))
     q, qd, tau = (None if x is None else x.astype(dtype) for x in (q, qd, tau))
     q = integrate(model, q, jnp.zeros_like(qd))  # quaternions of length one
-    dt, t0 = jnp.asarray(dt, dtype), jnp.asarray(t0, dtype)
+    dt, t0 = (_checks.number(name, x, dtype) for name, x in (("dt", dt), ("t0", t0)))
     (q_rows, qd_rows), during, failed_at = _scanned(options, system, q, qd, tau, dt, t0)
     q_rows, qd_rows = jnp.concatenate([q[None], q_rows]), jnp.concatenate([qd[None], qd_rows])
     t = t0 + dt * (options.save_every * jnp.arange(q_rows.shape[0])).astype(dtype)

@@ -46,12 +46,13 @@ def limit_force(model: Model, limits: JointLimits, q: jax.Array, qd: jax.Array) 
     )
     force = jnp.zeros_like(qd)
     k, d = (jnp.broadcast_to(jnp.asarray(x, qd.dtype), qd.shape)[at_qd] for x in (limits.stiffness, limits.damping))
+    width = jnp.asarray(limits.width, qd.dtype)
     for end, sign in ((model.upper, 1), (model.lower, -1)):
         there = jnp.isfinite(end[at_q])
         past = jnp.where(there, sign * (q[at_q] - jnp.where(there, end[at_q], 0)), 0)
-        depth = jnp.clip(past, 0, limits.width)
-        s = depth * depth / (2 * limits.width) + jnp.maximum(past - limits.width, 0)
-        force = force.at[at_qd].add(-sign * k * s - d * (depth / limits.width) * qd[at_qd])
+        depth = jnp.clip(past, 0, width)
+        s = depth * depth / (2 * width) + jnp.maximum(past - width, 0)
+        force = force.at[at_qd].add(-sign * k * s - d * (depth / width) * qd[at_qd])
     return force
 
 
@@ -85,7 +86,8 @@ class System:
 
     def forces(self, t: Any, q: jax.Array, qd: jax.Array) -> Any:
         """Return the external force on each body, (nbodies, 6), or None."""
-        return self.f_ext if self.f_ext_of_state is None else self.f_ext_of_state(t, q, qd, self.params)
+        f_ext = self.f_ext if self.f_ext_of_state is None else self.f_ext_of_state(t, q, qd, self.params)
+        return None if f_ext is None else jnp.asarray(f_ext).astype(q.dtype)
 
     def acceleration(self, t: Any, q: jax.Array, qd: jax.Array, tau: jax.Array, *, damped_for: Any = None) -> jax.Array:
         r"""Return qdd at a state, with all forces.

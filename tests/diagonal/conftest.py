@@ -9,8 +9,8 @@ from helpers.states import quickly, random_state
 
 import jaxdyn
 from jaxdyn.diagonal.articulated import articulated, bodies, matrices
-from jaxdyn.diagonal.rates import rates_autodiff
-from jaxdyn.diagonal.sensitivities import sensitivities_autodiff
+from jaxdyn.diagonal.filter_rates import rates_autodiff
+from jaxdyn.diagonal.operator_sensitivities import sensitivities_autodiff
 from jaxdyn.model.random_models import random_chain, random_tree
 
 SINGLE = {

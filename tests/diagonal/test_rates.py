@@ -15,7 +15,7 @@ from helpers.states import geared, long, quickly, random_state, relative
 
 import jaxdyn
 from jaxdyn import estimation
-from jaxdyn.diagonal.rates import (
+from jaxdyn.diagonal.filter_rates import (
     factor_rate,
     factor_rate_autodiff,
     factor_rate_product,

@@ -12,7 +12,11 @@ from helpers.states import geared, quickly, random_state, relative
 
 import jaxdyn
 from jaxdyn.algorithms.sensitivity import mass_matrix_sensitivity, mass_matrix_sensitivity_vp
-from jaxdyn.diagonal.sensitivities import mass_matrix_sensitivity_operator, sensitivities, sensitivities_autodiff
+from jaxdyn.diagonal.operator_sensitivities import (
+    mass_matrix_sensitivity_operator,
+    sensitivities,
+    sensitivities_autodiff,
+)
 from jaxdyn.model.random_models import random_chain
 
 TOLERANCE = 1e-11

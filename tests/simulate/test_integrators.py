@@ -84,7 +84,9 @@ def test_pendulum_by_elliptic_functions(pendulum):
     np.testing.assert_allclose(found.q[:, 0], 2 * np.arcsin(k * sn), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize(("name", "bound"), [("semi_implicit_euler", 3e-2), ("implicit_midpoint", 1e-3), ("diagonal", 1e-3)])
+@pytest.mark.parametrize(
+    ("name", "bound"), [("semi_implicit_euler", 3e-2), ("implicit_midpoint", 1e-3), ("diagonal", 1e-3)]
+)
 def test_energy_does_not_drift(name, bound, pendulum):
     """Over many periods the energy of symplectic and of reversible steps only swings about its value."""
     tau = jnp.zeros((5000, 1))

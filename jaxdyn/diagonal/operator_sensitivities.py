@@ -26,7 +26,7 @@ from jaxdyn.diagonal.articulated import (
     require_tree,
     velocities,
 )
-from jaxdyn.diagonal.rates import body_rates, world_rate
+from jaxdyn.diagonal.filter_rates import body_rates, world_rate
 from jaxdyn.estimation.links import by_joint
 from jaxdyn.model import Model, integrate
 
