@@ -10,6 +10,7 @@ os.environ["XLA_FLAGS"] = (
     "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     + os.environ.get("XLA_FLAGS", "")
 )
+os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # programs do not note the lines of Python that they are made of
 
 import hypothesis
 import jax

@@ -24,6 +24,12 @@ def robot():
     return random_tree(3, seed=4, joints=("spherical", "revolute"), floating_base=True, armature=True)
 
 
+@pytest.fixture(scope="module")
+def small():
+    """A ball joint and a hinge, with armature."""
+    return random_chain(2, seed=4, joints=("spherical", "revolute"), armature=True)
+
+
 def number(forward_dynamics):
     """Return a number that depends on all arguments of forward dynamics."""
 
@@ -72,18 +78,20 @@ def test_gradient_with_respect_to_state_forces_base_and_every_leaf(robot):
     assert all(np.any(part) for part in found[1].values() if part is not found[1]["qdd"])
 
 
-def test_forward_mode_along_everything_at_once(robot):
+@pytest.mark.parametrize("which", ["small", long("robot")])
+def test_forward_mode_along_everything_at_once(which, request):
+    robot = request.getfixturevalue(which)
     args = robot, state(robot)
     along = direction(args, seed=5)
     found, wanted = (quickly(lambda *x, f=f: jax.jvp(f, x, along))(*args) for f in (ours, truth))
     assert_all_close(found, wanted)
 
 
-@pytest.mark.parametrize("outer", ["forward over reverse", long("reverse over reverse")])
-def test_second_order(outer):
+@pytest.mark.long
+@pytest.mark.parametrize("outer", ["forward over reverse", "reverse over reverse"])
+def test_second_order(small, outer):
     """A product with the Hessian by the whole state and the inertias."""
-    robot = random_chain(2, seed=4, joints=("spherical", "revolute"), armature=True)
-    s = state(robot)
+    robot, s = small, state(small)
     along = direction((robot.inertia, s), seed=6)
 
     def product(f, inertia, s):
@@ -97,8 +105,9 @@ def test_second_order(outer):
     assert_all_close(found, wanted, 1e-9)
 
 
-def test_batches_of_gradients_and_gradients_of_batches(robot):
+def test_batches_of_gradients_and_gradients_of_batches(small):
     """Over states, with one model and with one for each."""
+    robot = small
     states = stacked([state(robot, seed) for seed in range(3)])
     factors = np.array([1.0, 1.1, 1.2])[:, None, None]
     of = lambda inertia, s: ours(robot.replace(inertia=inertia), s)
@@ -121,7 +130,8 @@ def test_batches_of_gradients_and_gradients_of_batches(robot):
     assert_all_close(total, (sum(by_inertia), jax.tree.map(lambda *x: np.stack(x), *by_state)), 1e-11)
 
 
-def test_through_a_rollout_with_and_without_checkpoints():
+@pytest.mark.parametrize("wrap", [jax.checkpoint, long(lambda step: step)], ids=["checkpoints", "no checkpoints"])
+def test_through_a_rollout_with_and_without_checkpoints(wrap):
     """Ten steps in a scan; the same gradient with respect to the start and the masses."""
     model = jaxdyn.load("double_pendulum")
     s = random_state(model)
@@ -136,17 +146,11 @@ def test_through_a_rollout_with_and_without_checkpoints():
         (q, qd), _ = jax.lax.scan(wrap(step), (q, qd), length=10)
         return (q * q).sum() + (qd * qd).sum()
 
-    plainly = lambda step: step
-    ways = (
-        (plain.forward_dynamics, plainly),
-        (jaxdyn.forward_dynamics, plainly),
-        (jaxdyn.forward_dynamics, jax.checkpoint),
-    )
-    wanted, *found = (
+    ways = (plain.forward_dynamics, lambda step: step), (jaxdyn.forward_dynamics, wrap)
+    wanted, found = (
         quickly(jax.grad(partial(end, *way), argnums=(0, 1, 2)))(model.inertia, s["q"], s["qd"]) for way in ways
     )
-    for slope in found:
-        assert_all_close(slope, wanted, 1e-11)
+    assert_all_close(found, wanted, 1e-11)
 
 
 def test_other_numbers_do_not_compile_again():

@@ -179,7 +179,7 @@ def test_forward_and_reverse_mode_agree(forest):
     np.testing.assert_allclose(forward, reverse, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize("dtype", [jnp.float32, pytest.param(jnp.float64, marks=pytest.mark.long)])
 def test_derivatives_are_finite_at_rest_and_half_turns(dtype):
     small = random_tree(6, seed=7, joints=("spherical", "planar", "universal", "continuous", "helical", "free"))
     small = small.astype(dtype)
