@@ -10,18 +10,17 @@ with respect to the state and to every number of the model. Importing changes no
     (7, 3)
 """
 
-from jaxdyn import control as control
+import importlib as _importlib
+import typing as _typing
+
 from jaxdyn import derivatives as derivatives
-from jaxdyn import diagonal as diagonal
 from jaxdyn import estimation as estimation
 from jaxdyn import io as io
 from jaxdyn import joints as joints
 from jaxdyn import model as model
 from jaxdyn import operators as operators
 from jaxdyn import parallel as parallel
-from jaxdyn import simulate as simulate
 from jaxdyn import spatial as spatial
-from jaxdyn import viz as viz
 from jaxdyn._checks import ModelError as ModelError
 from jaxdyn._checks import ModelWarning as ModelWarning
 from jaxdyn._version import __version__ as __version__
@@ -69,4 +68,25 @@ from jaxdyn.model import neutral as neutral
 from jaxdyn.model import random_configuration as random_configuration
 from jaxdyn.model import subtree as subtree
 from jaxdyn.model import with_inertial_parameters as with_inertial_parameters
-from jaxdyn.simulate import rollout as rollout
+
+if _typing.TYPE_CHECKING:
+    from jaxdyn import control as control
+    from jaxdyn import diagonal as diagonal
+    from jaxdyn import simulate as simulate
+    from jaxdyn import viz as viz
+    from jaxdyn.simulate import rollout as rollout
+
+_ON_FIRST_USE = {"control", "diagonal", "simulate", "viz", "rollout"}
+
+
+def __getattr__(name: str) -> _typing.Any:
+    """Import what is not imported with the package."""
+    if name not in _ON_FIRST_USE:
+        raise AttributeError(f"module 'jaxdyn' has no attribute {name!r}")
+    if name == "rollout":
+        return _importlib.import_module("jaxdyn.simulate").rollout
+    return _importlib.import_module(f"jaxdyn.{name}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ON_FIRST_USE})

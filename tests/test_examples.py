@@ -9,7 +9,12 @@ import pytest
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("[0-9]*.py"))
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(p, id=p.stem, marks=[pytest.mark.long] if p.stem == "00_demo" else []) for p in EXAMPLES
+    ],  # make demo
+)
 def test_example(path, tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "error", str(path)], cwd=tmp_path, capture_output=True, text=True, timeout=300

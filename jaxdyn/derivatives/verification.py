@@ -10,11 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdyn.algorithms as dynamics
-from jaxdyn import diagonal
 from jaxdyn._checks import suggestion
 from jaxdyn.algorithms import arguments, frame_slopes, regressor, sensitivity, slopes
 from jaxdyn.derivatives import manifold, second_order
-from jaxdyn.diagonal import articulated
 from jaxdyn.model import Model, difference, integrate, physical, random_configuration, with_inertial_parameters
 from jaxdyn.model.consistency import massless_joints_of
 from jaxdyn.operators import spatial_operators
@@ -177,6 +175,9 @@ def _cases(model: Model) -> dict[str, Callable[[State], Case]]:
 
 def _diagonal_cases(model: Model) -> dict[str, Callable[[State], Case]]:
     """Return what is checked of the diagonalised equations of motion: rates along a motion at t = 0."""
+    from jaxdyn import diagonal
+    from jaxdyn.diagonal import articulated
+
     bare = model.replace(gravity=jnp.zeros_like(model.gravity))
     start = lambda s: (jnp.zeros(1, s.q.dtype),)
     by_time = lambda x: x[..., None]

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.states import geared, quickly, random_state, relative
+from helpers.states import geared, long, quickly, random_state, relative
 
 import jaxdyn
 from jaxdyn.algorithms.articulation import tile_of_rows
@@ -35,11 +35,14 @@ def gradients(function, model, base_motion):
 @pytest.mark.parametrize(
     ("make", "based"),
     [
-        (lambda: random_tree(10, armature=True), False),
-        (lambda: random_tree(6, floating_base=True, roots=2, seed=3, armature=True), True),
-        (geared, False),
+        long(lambda: random_tree(10, armature=True), False, id="tree"),
+        pytest.param(
+            lambda: random_tree(6, floating_base=True, roots=2, seed=3, armature=True),
+            True,
+            id="floating forest on a moving base",
+        ),
+        pytest.param(geared, False, id="geared"),
     ],
-    ids=["tree", "floating forest on a moving base", "geared"],
 )
 def test_closed_form_is_the_transposed_derivative(make, based):
     model = make()

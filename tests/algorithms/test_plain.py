@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.pinocchio_oracle import both
+from helpers.states import long
 
 import jaxdyn
 from jaxdyn import ModelBuilder, ModelWarning
@@ -217,7 +218,7 @@ def compare_with_pinocchio(model, other):
     assert_close(back, to_theirs @ pinocchio.aba(other, data, their_q, velocity(qd), velocity(tau), forces), 1e-10)
 
 
-@pytest.mark.parametrize("name", ["arm7", "quadruped"])
+@pytest.mark.parametrize("name", ["arm7", long("quadruped")])
 def test_equals_pinocchio_on_bundled_robots(name):
     pinocchio = pytest.importorskip("pinocchio")
     model = jaxdyn.load(name)

@@ -26,7 +26,7 @@ MODULES = {
 NOT_OF_A_STATE = {
     "load", "save", "neutral", "random_configuration", "lock_joints", "subtree", "add_rotors", "inertial_parameters",
     "with_inertial_parameters", "verify", "spatial_operators", "innovations_factor", "sample", "block_diagonal",
-    "rollout", "step", "step_xi", "is_globally_diagonalizable", "flat_coordinates", "pose_feedback", "pose_error",
+    "step", "step_xi", "is_globally_diagonalizable", "flat_coordinates", "pose_feedback", "pose_error",
     "rate_feedback", "coriolis_closed_form", "coriolis_xi_closed_form",
 }  # fmt: skip
 

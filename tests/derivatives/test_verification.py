@@ -74,8 +74,8 @@ def test_the_diagonalised_equations():
 def test_a_wrong_coriolis_term_is_found(monkeypatch):
     right = diagonal.coriolis
     monkeypatch.setattr(diagonal, "coriolis", lambda model, q, nu: right(model, q, nu) + 1e-6 * nu)
-    found = verify(jaxdyn.load("double_pendulum"), jax.random.key(1), functions=DIAGONAL[:3:2], samples=2)
-    assert [row.ok for row in found.rows] == [False, False]
+    found = verify(jaxdyn.load("double_pendulum"), jax.random.key(1), functions=DIAGONAL[:1], samples=2)
+    assert [row.ok for row in found.rows] == [False]
 
 
 @pytest.mark.long

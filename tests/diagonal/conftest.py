@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from helpers.in_motion import state
-from helpers.states import quickly, random_state
+from helpers.states import long, quickly, random_state
 
 import jaxdyn
 from jaxdyn.diagonal.articulated import articulated, bodies, matrices
@@ -29,7 +29,7 @@ GENERAL = {
 """Robots with joints of several columns, also such that turn in their body."""
 
 
-@pytest.fixture(scope="session", params=list(SINGLE))
+@pytest.fixture(scope="session", params=[long("turning"), "sliding"])
 def both(request):
     """States with armature and without, [0] and [1], of one robot; compiled once."""
     turning = request.param == "turning"

@@ -59,7 +59,7 @@ FUNCTIONS = {
 }
 
 
-NOW = {"columns that turn in the body", "hinge on a floating base"}
+NOW = {"hinge on a floating base"}
 
 
 @pytest.fixture(scope="module", params=[name if name in NOW else long(name) for name in ROBOTS])

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.states import KINDS, quickly, random_state, relative, stacked
+from helpers.states import KINDS, long, quickly, random_state, relative, stacked
 
 import jaxdyn
 from jaxdyn import estimation
@@ -94,7 +94,7 @@ def test_no_stages():
 
 
 # ---------------------------------------------------------------------- a mechanism
-NAMES = ["columns that turn in the body", "tree on a floating base"]
+NAMES = [long("columns that turn in the body"), "tree on a floating base"]
 
 
 def everything(model, s):

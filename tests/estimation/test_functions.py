@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.states import KINDS, geared, in_single, quickly, random_state, relative
+from helpers.states import KINDS, geared, in_single, long, quickly, random_state, relative
 
 import jaxdyn
 from jaxdyn import estimation
@@ -39,7 +39,7 @@ def test_gradients_are_those_of_forward_dynamics():
         assert relative(a, b) < 1e-10
 
 
-@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("make", [long(make) if "turn" in name else make for name, make in MODELS.items()], ids=MODELS)
 def test_single_precision(make, float32):
     model = make()
     single = model.astype(np.float32)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.states import quickly
+from helpers.states import long, quickly
 
 import jaxdyn
 from jaxdyn.model.random_models import random_chain, random_tree
@@ -126,6 +126,6 @@ class Case:
         )  # fmt: skip
 
 
-@pytest.fixture(scope="session", params=list(ROBOTS))
+@pytest.fixture(scope="session", params=["tree on a floating base", long("chain")])
 def case(request):
     return Case(ROBOTS[request.param]())

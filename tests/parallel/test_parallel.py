@@ -18,7 +18,7 @@ from jaxdyn import parallel
 from jaxdyn.model.random_models import MOVING_JOINTS, random_chain, random_tree
 from jaxdyn.parallel.paths import heavy_paths
 
-SIZES = (7, 64, long(512))
+SIZES = (7, long(64), long(512))
 TOLERANCE = {"float64": 2e-13, "float32": 5e-5}
 """Measured: up to 4e-14 and 2e-5, at 512 bodies; the serial functions in float32 reach 2e-5 too."""
 BASE_MOTION = (np.array([0.3, -0.2, 0.5, 1.0, 2.0, -1.0]), np.array([0.1, 0.4, -0.5, 1.0, -2.0, -1.0]))

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.states import geared, long, quickly, relative
 
 import jaxdyn
 from jaxdyn.recursion import Ruled, batched
-from tests.helpers.states import geared, long, quickly, relative
 
 PENDULUM, ARM, GEARED = jaxdyn.load("pendulum"), jaxdyn.load("double_pendulum"), geared()
 FORWARD = lambda f: jax.jacfwd(jax.jacfwd(f))
