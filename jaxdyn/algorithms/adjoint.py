@@ -26,6 +26,7 @@ from jaxdyn.algorithms.motion import relative_motions, world_in_motion
 from jaxdyn.joints import combine
 from jaxdyn.model import Model
 from jaxdyn.model.configuration import coordinate_gradient
+from jaxdyn.recursion import summed_as
 from jaxdyn.spatial import Force, Mat3, Motion, RigidInertia, Vec3
 from jaxdyn.spatial.linear import outer
 
@@ -165,8 +166,11 @@ def pull_back(wanted: Any, x: jax.Array, model: Model, q: Any, qd: Any, qdd: Any
 
 
 def _transposed(linear: Any, at: jax.Array, y: Any) -> Any:
-    """Return the transposed product of a linear function with y, which may have other types than its result."""
+    """Return the transposed product of a linear function with y, which may have other types than its result.
+
+    Where the result is one for the whole batch, y is summed first.
+    """
     out, pull = jax.vjp(linear, at)
     leaves, form = jax.tree.flatten(out)
-    cast = [value.astype(like.dtype) for value, like in zip(jax.tree.leaves(y), leaves, strict=True)]
+    cast = [summed_as(like, value.astype(like.dtype)) for value, like in zip(jax.tree.leaves(y), leaves, strict=True)]
     return pull(jax.tree.unflatten(form, cast))[0]

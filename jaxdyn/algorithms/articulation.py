@@ -24,7 +24,7 @@ from jaxdyn.joints import Continuous, Free, Joint, JointParameters, Revolute
 from jaxdyn.joints.contract import Coordinates, combine
 from jaxdyn.model import Model
 from jaxdyn.model.topology import Topology, joint_parameters
-from jaxdyn.recursion import Walk
+from jaxdyn.recursion import Walk, side_by_side
 from jaxdyn.spatial import Force, Mat3, Motion, RigidInertia, Transform, Turn, Vec3
 from jaxdyn.spatial.components import Components, components
 
@@ -140,6 +140,11 @@ class Joints:
         """(mimic joints,) the velocity that each mimic joint follows."""
 
     @cached_property
+    def _on_hinges(self) -> np.ndarray:
+        """The bodies whose link axes are turned."""
+        return np.concatenate([np.zeros(0, np.int32), *(stage.flat for stage in self.stages if stage.revolute)])
+
+    @cached_property
     def inboard(self) -> np.ndarray:
         """(nbodies + 1, columns) whether a column moves a body; nothing moves the last, the world."""
         parents = self.topology.parents
@@ -204,7 +209,7 @@ class Joints:
         """Return links that turn about their own e_z."""
         parents = np.array(self.topology.parents, np.int32)[stage.flat]
         sine, cosine = sin_cos(rows(q, np.array(self.topology.q_start, np.int32)[stage.flat]))
-        turned = hinges(model.axis, model.placement, stage.flat, parents)
+        turned = hinges(model.axis, model.placement, stage.flat, parents, np.isin(parents, self._on_hinges))
         e_z = Motion(Vec3(0.0, 0.0, 1.0), Vec3.zero())
         return Links(stage.shaped(Hinge(turned.placement, cosine, sine)), (e_z,), turned)
 
@@ -271,12 +276,17 @@ class Joints:
 class Articulation(Joints):
     """The joints in the stages of a walk through the tree."""
 
-    def __init__(self, topology: Topology, canonical: bool):
+    def __init__(self, topology: Topology, canonical: bool, side_by_side: bool):
         joints, parents = topology.joints, topology.parents
         bases = tuple(i for i, joint in enumerate(joints) if parents[i] < 0 and type(joint) is Free)
-        self.walk = Walk(parents, bases)
-        stages = enumerate(self.walk.stages)
-        super().__init__(topology, [Stage(topology, b, canonical, bool(bases) and k == 0) for k, b in stages])
+        self.walk = Walk(parents, bases, side_by_side=side_by_side)
+        tables = enumerate(self.walk.stages)
+        stages = [Stage(topology, table, canonical, bool(bases) and k == 0) for k, table in tables]
+        limbs = [stage for stage in stages if not stage.is_base]
+        turned = all(stage.revolute for stage in limbs)  # the axes of all, or of none: they are one another's parents
+        for stage in limbs:
+            stage.revolute = turned
+        super().__init__(topology, stages)
 
     def by_body(self, stages: Sequence[Any]) -> Any:
         """Bring results by stage, with the batch axis of any length, into arrays (nbodies, batch)."""
@@ -344,10 +354,12 @@ def _merged(xs: Sequence[Any], places: Sequence[np.ndarray], dtype: Any) -> Any:
     )
 
 
-@lru_cache(maxsize=256)
 def articulation(topology: Topology, canonical: bool = True) -> Articulation:
     """Return the articulation of a topology; `canonical=False` keeps link axes equal to body axes."""
-    return Articulation(topology, canonical)
+    return _articulation(topology, canonical, side_by_side())
+
+
+_articulation = lru_cache(maxsize=256)(Articulation)
 
 
 def joint_motions(links: Sequence[Links], rows: Sequence[Rows]) -> list[Motion]:

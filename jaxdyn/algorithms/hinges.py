@@ -95,16 +95,19 @@ class Hinges(NamedTuple):
         return (self.Q if isinstance(self.Q, Mat3) else _matrix(self.Q)).T
 
 
-def hinges(axis: jax.Array, placement: jax.Array, links: np.ndarray, parents: np.ndarray) -> Hinges:
+def hinges(
+    axis: jax.Array, placement: jax.Array, links: np.ndarray, parents: np.ndarray, turned: np.ndarray | None = None
+) -> Hinges:
     """Return the hinges of some links.
 
     Args:
         axis: of all bodies, (nbodies, 3, batch).
         placement: of all bodies, (nbodies, 7, batch).
         links: the bodies on hinges.
-        parents: their parents, whose axes are turned too if they are among them.
+        parents: their parents.
+        turned: whether the axes of each parent are turned too; by default those that are among the links.
     """
-    turned = np.isin(parents, links)
+    turned = np.isin(parents, links) if turned is None else turned
     by = _hinges_by_formulas if max(axis.shape[-1], placement.shape[-1]) > 1 else _hinges_by_matrices
     return by(axis, rows(placement, links), links, parents, turned)
 

@@ -8,7 +8,7 @@ flattens nested batches into one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import Any
 
@@ -20,6 +20,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxdyn.recursion.linear import Derivative, with_values
 from jaxdyn.recursion.ruled import Ruled
 from jaxdyn.recursion.stated import Stated
+from jaxdyn.recursion.target import in_tiles
 
 Kernel = Callable[..., Any]
 
@@ -80,7 +81,9 @@ def batched(
 
         L = Derivative(
             kernel=lambda leaves: jax.tree.leaves(kernel(*jax.tree.unflatten(form, leaves))),
-            of_one=lambda kernel, tile: tiled(kernel, tile=tile),
+            of_one=lambda kernel, tile, summed, linear_from: tiled(
+                kernel, tile=tile, summed=summed, linear_from=linear_from
+            ),
             tile=lambda leaves: tile(*jax.tree.unflatten(form, leaves)),
             moving=moving,
             shapes=tuple((x.shape, x.dtype) for x in results),
@@ -140,8 +143,17 @@ def tiled(
     single_if: Callable[..., bool] = lambda *args: True,
     last: Kernel | None = None,
     like: Kernel | None = None,
+    summed: Sequence[bool] | None = None,
+    linear_from: int | None = None,
 ) -> Stated:
-    """Make a kernel on batches a function of one state, as `batched` does, that has no derivatives."""
+    """Make a kernel on batches a function of one state, as `batched` does, that has no derivatives.
+
+    Args:
+        kernel, tile, single, single_if, last, like: as in `batched`.
+        summed: for each leaf of the result, whether it is a sum over the batch, (..., 1): then so it is over all tiles.
+            Such a function is not to be batched twice.
+        linear_from: number of the argument from which on the kernel is linear in them; needed with `summed`.
+    """
 
     def one(*args: Any) -> Any:
         out = _on_one(kernel)(*args)
@@ -178,9 +190,13 @@ def tiled(
 
     def of_many(size: int, is_batched: Any, *args: Any) -> Any:
         if not size:
-            return _empty(one, args, jax.tree.leaves(is_batched))
-        most = tile(*args) if jax.default_backend() == "cpu" else size
-        out = _in_tiles(many, size, most, is_batched, args, least=1 if last is None else 2)
+            none = _empty(one, args, jax.tree.leaves(is_batched))
+            return none if summed is None else [x.sum(0) if s else x for x, s in zip(none, summed, strict=True)]
+        most = tile(*args) if in_tiles() else size
+        run = many if summed is None else kernel
+        out = _in_tiles(
+            run, size, most, is_batched, args, least=1 if last is None else 2, summed=summed, linear_from=linear_from
+        )
         if last is not None:
             out = jax.vmap(last, in_axes=(0, *jax.tree.map(lambda b: 0 if b else None, is_batched)))(out, *args)
         return out
@@ -208,7 +224,16 @@ def _to_batch(x: jax.Array, size: int) -> jax.Array:
     return jnp.broadcast_to(x, (*x.shape[:-1], size))
 
 
-def _in_tiles(kernel: Kernel, size: int, most: int, is_batched: Any, args: Any, least: int) -> Any:
+def _in_tiles(
+    kernel: Kernel,
+    size: int,
+    most: int,
+    is_batched: Any,
+    args: Any,
+    least: int,
+    summed: Sequence[bool] | None,
+    linear_from: int | None,
+) -> Any:
     """Run a kernel on a batch, the first axis of each batched leaf, in equal tiles of about `most` at most.
 
     With at least two tiles their loop keeps XLA from fusing what comes after into the kernel.
@@ -220,14 +245,22 @@ def _in_tiles(kernel: Kernel, size: int, most: int, is_batched: Any, args: Any, 
         still, rest = iter(fixed), (jnp.moveaxis(x, 0, -1) for x in moving)
         out = kernel(*jax.tree.unflatten(form, [next(rest) if b else next(still) for b in flags]))
         width = moving[0].shape[0]
-        return jax.tree.map(lambda x: jnp.moveaxis(_to_batch(x, width), -1, 0), out)
+        return mapped(lambda x: x[..., 0], lambda x: jnp.moveaxis(_to_batch(x, width), -1, 0), out)
+
+    def mapped(of_sums: Kernel, of_rest: Kernel, out: Any) -> Any:
+        results, form = jax.tree.flatten(out)
+        is_sum = summed or [False] * len(results)
+        return jax.tree.unflatten(form, [(of_sums if s else of_rest)(x) for x, s in zip(results, is_sum, strict=True)])
 
     moving = [x for x, b in zip(leaves, flags, strict=True) if b]
     tiles = max(-(-size // most), min(least, size))
     if tiles <= 1:
         return run(moving)
     width = -(-size // tiles)
-    missing = tiles * width - size  # filled up with copies of the last state
-    padded = [jnp.concatenate([x, jnp.repeat(x[-1:], missing, axis=0)]) if missing else x for x in moving]
-    out = jax.lax.map(run, [x.reshape((tiles, width, *x.shape[1:])) for x in padded])
-    return jax.tree.map(lambda x: x.reshape((tiles * width, *x.shape[2:]))[:size], out)
+    missing = tiles * width - size  # filled up with copies of the last state, and nothing for what is linear
+    linear = [linear_from is not None and i >= linear_from for i, b in enumerate(flags) if b]
+    fill = lambda x, nothing: jnp.repeat(jnp.zeros_like(x[-1:]) if nothing else x[-1:], missing, axis=0)
+    if missing:
+        moving = [jnp.concatenate([x, fill(x, nothing)]) for x, nothing in zip(moving, linear, strict=True)]
+    out = jax.lax.map(run, [x.reshape((tiles, width, *x.shape[1:])) for x in moving])
+    return mapped(lambda x: x.sum(0), lambda x: x.reshape((tiles * width, *x.shape[2:]))[:size], out)

@@ -1,9 +1,12 @@
-"""How a tree is crossed by one scan.
+"""How a tree is crossed by scans.
 
 Equal limbs (a chain; the legs of a quadruped on its base) go side by side, as lanes of one scan. Any other
 tree is crossed depth-first, body after body: most bodies follow their parent directly; where a second
 limb begins at a branch, what the branching body handed on waits in a slot. So there is one scan body to
 compile, however branched the tree.
+
+On a GPU what counts is the number of steps that follow one another. There the tree is cut at its branches into
+chains, and equal chains go side by side: more scans to compile, fewer steps, and nothing to look up within them.
 """
 
 from __future__ import annotations
@@ -27,6 +30,33 @@ def equal_limbs(parents: tuple[int, ...]) -> np.ndarray | None:
     limbs = np.arange(len(parents), dtype=np.int32)[: steps * len(roots)].reshape(-1, steps)
     chains = [[parents[body] for body in limb[1:]] == limb[:-1].tolist() for limb in limbs]
     return limbs.T if rest == 0 and limbs[:, 0].tolist() == roots and all(chains) else None
+
+
+@lru_cache(maxsize=256)
+def limb_groups(parents: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    """Return the chains between the branches of a forest, those side by side that are equal.
+
+    Each group is a table of bodies (steps, lanes), base to tip, and comes after those from which it grows. Its chains
+    have one length, and one number of branches between them and the ground.
+
+    Example:
+        >>> [group.tolist() for group in limb_groups((-1, 0, 1, 2, 1, 4))]
+        [[[0], [1]], [[2, 4], [3, 5]]]
+    """
+    fork = {p for p in parents if p >= 0 and parents.count(p) > 1}
+    chains: list[tuple[int, list[int]]] = []  # branches below it, bodies
+    of_body: dict[int, tuple[int, list[int]]] = {}
+    for body, parent in enumerate(parents):
+        if parent < 0 or parent in fork:
+            of_body[body] = (0 if parent < 0 else of_body[parent][0] + 1, [body])
+            chains.append(of_body[body])
+        else:
+            of_body[body] = of_body[parent]
+            of_body[body][1].append(body)
+    groups: dict[tuple[int, int], list[list[int]]] = {}
+    for level, bodies in sorted(chains, key=lambda chain: chain[0]):
+        groups.setdefault((level, len(bodies)), []).append(bodies)
+    return tuple(np.array(lanes, np.int32).T for lanes in groups.values())
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -48,10 +49,6 @@ class Linear(ABC):
     def along(self, moving: tuple[int, ...], shapes: Sequence[Shape]) -> Linear:
         """Return the derivative of y, of the given shapes, by some leaves; its leaves are all arguments of this map."""
 
-    def lift(self, leaf: int, change: Any) -> Any:
-        """Return the change of a leaf as an argument of `along`."""
-        return change
-
 
 @dataclass(frozen=True, eq=False)
 class Derivative(Linear):
@@ -59,8 +56,9 @@ class Derivative(Linear):
 
     kernel: Kernel
     """A function of a list of leaves (..., batch), whose result is a list of such arrays."""
-    of_one: Callable[[Kernel, Callable[..., int]], Kernel]
-    """Makes a kernel, given the tile for its arguments, a function of one state (see `batching.tiled`)."""
+    of_one: Callable[..., Any]
+    """Makes a kernel a function of one state, given the tile for its arguments, which results are summed over the
+    batch, and the number of its first linear argument (see `batching.tiled`)."""
     tile: Callable[[Sequence[Any]], int]
     """Of the leaves, the tile of the kernel itself."""
     moving: tuple[int, ...]
@@ -72,30 +70,43 @@ class Derivative(Linear):
     """Of the leaves and x, the transposed product L* x in closed form, or None."""
     transposed: bool = False
 
-    def on_batches(self, *args: Any) -> list[Any]:
-        """Return L x, or L* x if transposed, of arrays (..., batch)."""
+    def on_batches(self, *args: Any, summed: Sequence[bool] | None = None) -> list[Any]:
+        """Return L x, or L* x if transposed, of arrays (..., batch).
+
+        Where one leaf serves the whole batch, so may its change; transposed, the result is `summed` over the batch.
+        """
         leaves, x = args[: self.count], args[self.count :]
         size = max(a.shape[-1] for a in args)
         wide = lambda a: jnp.broadcast_to(a, (*a.shape[:-1], size))
         at = lambda *values: [wide(a) for a in self.kernel(with_values(leaves, self.moving, values))]
-        values, x_wide = [wide(leaves[i]) for i in self.moving], [wide(a) for a in x]
-        if self.transposed:
-            product = self.pull_back(with_values(leaves, self.moving, values), x_wide)
-            if product is None:
-                return list(jax.vjp(at, *values)[1](x_wide))
-            return [jnp.broadcast_to(y.astype(v.dtype), v.shape) for y, v in zip(product, values, strict=True)]
-        return jax.jvp(at, values, x_wide)[1]
+        moving = [leaves[i] for i in self.moving]
+        if not self.transposed:
+            values = [jnp.broadcast_to(v, (*v.shape[:-1], max(v.shape[-1], a.shape[-1]))) for v, a in zip(moving, x)]
+            return jax.jvp(at, values, [jnp.broadcast_to(a, v.shape) for a, v in zip(x, values, strict=True)])[1]
+        summed = [False] * len(moving) if summed is None else summed
+        values = [v if one else wide(v) for v, one in zip(moving, summed, strict=True)]
+        x_wide = [wide(a) for a in x]
+        product = self.pull_back(with_values(leaves, self.moving, values), x_wide)
+        if product is None:
+            product = jax.vjp(at, *values)[1](x_wide)
+        product = [summed_as(v, y.astype(v.dtype)) for y, v in zip(product, values, strict=True)]
+        return [y.sum(-1, keepdims=True) if one else y for y, one in zip(product, summed, strict=True)]
 
-    def _of_one(self) -> Any:
+    def _of_one(self, summed: Sequence[bool] | None = None) -> Any:
         half = lambda *args: max(self.tile(args[: self.count]) // 2, 1)
-        return self.of_one(self.on_batches, half)
+        return self.of_one(partial(self.on_batches, summed=summed), half, summed, self.count)
 
     def run(self, *args: Any) -> list[Any]:
         return self._of_one().one(*args)
 
-    def run_many(self, size: int, is_batched: Sequence[bool], *args: Any) -> list[Any]:
-        """Return the results of a batch, the first axis of batched arguments; it is traced as such only."""
-        return self._of_one().many(size, is_batched, *args)
+    def run_many(
+        self, size: int, is_batched: Sequence[bool], *args: Any, summed: Sequence[bool] | None = None
+    ) -> list[Any]:
+        """Return the results of a batch, the first axis of batched arguments; it is traced as such only.
+
+        Results that are `summed` are so over the batch, and have no such axis.
+        """
+        return self._of_one(summed).many(size, is_batched, *args)
 
     def shapes_of(self, leaves: Sequence[Shape]) -> Sequence[Shape]:
         return [leaves[i] for i in self.moving] if self.transposed else self.shapes
@@ -111,39 +122,53 @@ class Derivative(Linear):
 
 @dataclass(frozen=True, eq=False)
 class Batch(Linear):
-    """The same map for a batch, the first axis of x, of y, and of those leaves that are batched."""
+    """The same map for a batch, the first axis of the arrays that are not shared by all of it."""
 
     one: Linear
     batched: tuple[bool, ...]
     """Whether each leaf is."""
     size: int
+    shared_x: tuple[bool, ...]
+    """Whether one x serves the whole batch."""
+    shared_y: tuple[bool, ...]
+    """Whether y is summed over the batch."""
 
     @property
     def count(self) -> int:  # type: ignore[override]
         return len(self.batched)
 
-    def run(self, *args: Any) -> list[Any]:
-        flags = [*self.batched, *[True] * (len(args) - len(self.batched))]
+    def run(self, *args: Any, within: bool = False) -> list[Any]:
+        """Work out y; `within` another batch, sums are taken one by one."""
+        flags = [*self.batched, *(not shared for shared in self.shared_x)]
+        if isinstance(self.one, Derivative) and not within and any(self.shared_y):
+            return self.one.run_many(self.size, flags, *args, summed=self.shared_y)
         if isinstance(self.one, Derivative):
-            return self.one.run_many(self.size, flags, *args)
-        return jax.vmap(self.one.run, in_axes=[0 if b else None for b in flags])(*args)
+            out = self.one.run_many(self.size, flags, *args)
+        else:
+            assert isinstance(self.one, Batch)
+            out = jax.vmap(partial(self.one.run, within=True), in_axes=[0 if b else None for b in flags])(*args)
+        return [y.sum(0) if shared else y for y, shared in zip(out, self.shared_y, strict=True)]
 
     def shapes_of(self, leaves: Sequence[Shape]) -> Sequence[Shape]:
         of_one = [(s[b:], dtype) for (s, dtype), b in zip(leaves, self.batched, strict=True)]
-        return [((self.size, *shape), dtype) for shape, dtype in self.one.shapes_of(of_one)]
+        shapes = zip(self.one.shapes_of(of_one), self.shared_y, strict=True)
+        return [(shape if shared else (self.size, *shape), dtype) for (shape, dtype), shared in shapes]
 
     def transpose(self) -> Linear:
-        return replace(self, one=self.one.transpose())
+        return replace(self, one=self.one.transpose(), shared_x=self.shared_y, shared_y=self.shared_x)
 
     def along(self, moving: tuple[int, ...], shapes: Sequence[Shape]) -> Linear:
-        inner = self.one.along(moving, [(shape[1:], dtype) for shape, dtype in shapes])
-        return Batch(inner, self.batched + (True,) * (inner.count - self.count), self.size)
+        both = zip(shapes, self.shared_y, strict=True)
+        inner = self.one.along(moving, [(s if shared else s[1:], dtype) for (s, dtype), shared in both])
+        flags = *self.batched, *(not shared for shared in self.shared_x)
+        return Batch(inner, flags, self.size, tuple(not self.batched[i] for i in moving), self.shared_y)
 
-    def lift(self, leaf: int, change: Any) -> Any:
-        if self.batched[leaf]:
-            return jax.vmap(lambda x: self.one.lift(leaf, x))(change)
-        lifted = self.one.lift(leaf, change)
-        return jnp.broadcast_to(lifted, (self.size, *lifted.shape))
+
+def summed_as(like: jax.Array, x: jax.Array) -> jax.Array:
+    """Return x (..., batch) in the shape of another array, (..., batch) or, of the sum over the batch, (..., 1)."""
+    if like.shape[-1] == 1 < x.shape[-1]:
+        return x.sum(-1, keepdims=True)
+    return jnp.broadcast_to(x, like.shape)
 
 
 def with_values(leaves: Sequence[Any], moving: Sequence[int], values: Sequence[Any]) -> list[Any]:
@@ -188,7 +213,7 @@ def _jvp(primals: Any, tangents: Any, *, of: Linear) -> Any:
     moving = tuple(i for i, t in enumerate(by_leaves) if type(t) is not ad.Zero)
     if moving:
         by_moving = of.along(moving, [(a.shape, a.dtype) for a in out])
-        changes.append(by_moving(primals, [of.lift(i, by_leaves[i]) for i in moving]))
+        changes.append(by_moving(primals, [by_leaves[i] for i in moving]))
     return out, [sum(parts[1:], start=parts[0]) for parts in zip(*changes, strict=True)]
 
 
@@ -202,8 +227,9 @@ def _batch(args: Any, dims: Any, *, of: Linear) -> Any:
     size = next(a.shape[d] for a, d in zip(args, dims, strict=True) if d is not None)
     args = [a if d is None else jnp.moveaxis(a, d, 0) for a, d in zip(args, dims, strict=True)]
     leaves, x, batched = args[: of.count], args[of.count :], tuple(d is not None for d in dims)
-    x = [a if b else jnp.broadcast_to(a, (size, *a.shape)) for a, b in zip(x, batched[of.count :], strict=True)]
-    out = Batch(of, batched[: of.count], size)(leaves, x)
+    shared_x = tuple(not b for b in batched[of.count :])
+    shapes = of.shapes_of([(a.shape[b:], a.dtype) for a, b in zip(leaves, batched[: of.count], strict=True)])
+    out = Batch(of, batched[: of.count], size, shared_x, (False,) * len(shapes))(leaves, x)
     return out, [0] * len(out)
 
 

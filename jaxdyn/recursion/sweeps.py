@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.recursion.limbs import branches, equal_limbs
+from jaxdyn.recursion.limbs import branches, equal_limbs, limb_groups
+from jaxdyn.recursion.target import side_by_side
 
 Body = TypeVar("Body")
 Step = Callable[[Any, Any], tuple[Any, Any]]
@@ -69,25 +70,37 @@ class Known:
 class Walk:
     """A way through a tree. Data of bodies is kept in stages: the bases, if there are any, and all others.
 
-    Bases are root bodies whose joint is unlike the others' (a floating base). They need no scan. Leaves of
-    a stage's data have the axes of its table in `stages` first, then one common shape (of a batch).
+    Bases are root bodies whose joint is unlike the others' (a floating base). They need no scan. The others are one
+    stage, crossed by one scan; or, side by side, a stage for each group of equal chains between branches (see `limbs`).
+    Leaves of a stage's data have the axes of its table in `stages` first, then one common shape (of a batch).
     """
 
-    def __init__(self, parents: tuple[int, ...], bases: tuple[int, ...] = ()):
+    def __init__(self, parents: tuple[int, ...], bases: tuple[int, ...] = (), *, side_by_side: bool = False):
         limbs = np.array([body for body in range(len(parents)) if body not in bases], np.int32)
         place = {-1: -1} | {base: -2 - k for k, base in enumerate(bases)} | {int(b): k for k, b in enumerate(limbs)}
         self._parents = tuple(place[parents[body]] for body in limbs)
         self._starts = 1 + len(bases)
-        self._lanes = equal_limbs(self._parents) if len(limbs) else None
-        if self._lanes is not None and self._lanes.shape[1] == 1:
-            self._lanes = self._lanes[:, 0]  # XLA copies arrays with axes of length 1
+        equal = equal_limbs(self._parents) if len(limbs) else None
+        self._groups: list[np.ndarray] = []
+        """Lanes (steps, lanes) or (steps,) of each scan; none, if the tree is crossed depth-first."""
+        if equal is not None:
+            self._groups = [_without_lanes_of_one(equal)]
+        elif side_by_side and len(limbs):
+            self._groups = [_without_lanes_of_one(group) for group in limb_groups(self._parents)]
         self.stages: list[np.ndarray] = []
         """Table of the bodies of each stage: (lanes,) for bases; (steps, lanes) or (bodies,) for the others."""
         if bases:
             self.stages.append(np.array(bases, np.int32))
         if len(limbs):
-            self.stages.append(limbs if self._lanes is None else limbs[self._lanes])
+            self.stages += [limbs[group] for group in self._groups] or [limbs]
         self._order = np.concatenate([np.zeros(0, np.int32), *(stage.ravel() for stage in self.stages)])
+        # What is handed on at the ends of scans is kept in rows: those of the starts, then those of the tips.
+        row = {-1 - start: start for start in range(self._starts)}
+        for tip in (tip for group in self._groups for tip in np.atleast_1d(group[-1]).tolist()):
+            row[tip] = len(row)
+        rows_of = lambda bodies: np.array([row[body] for body in bodies], np.int32)
+        self._tips = [rows_of(np.atleast_1d(group[-1]).tolist()) for group in self._groups]
+        self._begins = [rows_of(self._parents[body] for body in np.atleast_1d(group[0])) for group in self._groups]
 
     def take(self, bodies: Body) -> list[Body]:
         """Bring leaves (nbodies, ...) into stages; plain numbers stay as they are."""
@@ -122,20 +135,24 @@ class Walk:
             end, result = (base_step or step)(one, bodies[0])
             starts = jax.tree.map(lambda s, e: jnp.concatenate([s, _like(e, s, self._starts - 1)]), starts, end)
             results.append(result)
-        if self._parents:
-            sweep = self._branched_outward if self._lanes is None else self._lanes_outward
-            results.append(sweep(step, starts, bodies[-1]))
+        if self._groups:
+            results += self._lanes_outward(step, starts, bodies[-len(self._groups) :])
+        elif self._parents:
+            results.append(self._branched_outward(step, starts, bodies[-1]))
         return results
 
-    def _lanes_outward(self, step: Step, starts: Any, bodies: Any) -> Any:
-        assert self._lanes is not None
-        first = self._lanes[0]
-        begin = np.array([-1 - self._parents[body] for body in np.atleast_1d(first)], np.int32).reshape(first.shape)
-        cross, known = _on_known(step, bodies)
-        start = begin.flat[0]  # all limbs on one base is the usual case: no gather
-        same = lambda s: jnp.broadcast_to(s[start], (*begin.shape, *s.shape[1:]))
-        first = jax.tree.map(same if np.all(begin == start) else lambda s: s[begin], starts)
-        return jax.lax.scan(cross, first, known)[1].tree()
+    def _lanes_outward(self, step: Step, rows: Any, stages: Sequence[Any]) -> list[Any]:
+        results = []
+        for group, begin, bodies in zip(self._groups, self._begins, stages, strict=True):
+            cross, known = _on_known(step, bodies)
+            same = lambda x: jnp.broadcast_to(x[begin[0]], (*group.shape[1:], *x.shape[1:]))
+            each = lambda x: jnp.stack([x[row] for row in begin])
+            # all limbs on one body is the usual case
+            end, result = jax.lax.scan(cross, jax.tree.map(same if np.all(begin == begin[0]) else each, rows), known)
+            results.append(result.tree())
+            if len(results) < len(self._groups):
+                rows = jax.tree.map(lambda x, e: jnp.concatenate([x, e if group.ndim > 1 else e[None]]), rows, end)
+        return results
 
     def _branched_outward(self, step: Step, starts: Any, bodies: Any) -> Any:
         way = branches(self._parents, self._starts)
@@ -170,9 +187,10 @@ class Walk:
         results: list[Any] = []
         zero = self._filled(zero, bodies)
         arrived = jax.tree.map(lambda z: jnp.broadcast_to(z, (self._starts, *z.shape)), zero)
-        if self._parents:
-            sweep = self._branched_inward if self._lanes is None else self._lanes_inward
-            arrived, result = sweep(step, zero, bodies[-1])
+        if self._groups:
+            arrived, results = self._lanes_inward(step, zero, bodies[-len(self._groups) :])
+        elif self._parents:
+            arrived, result = self._branched_inward(step, zero, bodies[-1])
             results.append(result)
         total = jax.tree.map(lambda a: a[0], arrived)
         if self._starts > 1:
@@ -181,16 +199,27 @@ class Walk:
             results.insert(0, result)
         return total, results
 
-    def _lanes_inward(self, step: Step, zero: Any, bodies: Any) -> Any:
-        assert self._lanes is not None
-        lanes = np.atleast_1d(self._lanes[0])
-        cross, known = _on_known(step, bodies)
-        tips = zero if self._lanes.ndim == 1 else jax.tree.map(lambda z: _zeros(z[None], len(lanes)), zero)
-        end, result = jax.lax.scan(cross, tips, known, reverse=True)
-        at = [[k for k, body in enumerate(lanes) if self._parents[body] == -1 - start] for start in range(self._starts)]
-        ends = end if self._lanes.ndim > 1 else jax.tree.map(lambda e: e[None], end)
-        arrived = jax.tree.map(lambda e, z: jnp.stack([sum((e[k] for k in lane), start=z) for lane in at]), ends, zero)
-        return arrived, result.tree()
+    def _lanes_inward(self, step: Step, zero: Any, stages: Sequence[Any]) -> Any:
+        results: list[Any] = []
+        arrived: dict[int, list[Any]] = {}
+        total = lambda row: jax.tree.map(lambda z, *parts: sum(parts, start=z), zero, *arrived.get(row, []))
+        stacked = lambda rows: jax.tree.map(lambda *x: jnp.stack(x), *map(total, rows))
+        for group, begin, tips, bodies in reversed(
+            list(zip(self._groups, self._begins, self._tips, stages, strict=True))
+        ):
+            cross, known = _on_known(step, bodies)
+            if group.ndim == 1:
+                end = total(tips[0])
+            elif any(row in arrived for row in tips):
+                end = stacked(tips)
+            else:
+                end = jax.tree.map(lambda z: _zeros(z[None], len(tips)), zero)
+            end, result = jax.lax.scan(cross, end, known, reverse=True)
+            results.insert(0, result.tree())
+            for lane, row in enumerate(begin):
+                one = end if group.ndim == 1 else jax.tree.map(lambda e: e[lane], end)
+                arrived.setdefault(row, []).append(one)
+        return stacked(range(self._starts)), results
 
     def _branched_inward(self, step: Step, zero: Any, bodies: Any) -> Any:
         way = branches(self._parents, self._starts)
@@ -230,8 +259,8 @@ class Walk:
 
 
 @lru_cache(maxsize=256)
-def _plain_walk(parents: tuple[int, ...]) -> Walk:
-    return Walk(parents)
+def _plain_walk(parents: tuple[int, ...], side_by_side: bool) -> Walk:
+    return Walk(parents, side_by_side=side_by_side)
 
 
 def outward(parents: tuple[int, ...], step: Step, world: Any, bodies: Any) -> Any:
@@ -239,9 +268,14 @@ def outward(parents: tuple[int, ...], step: Step, world: Any, bodies: Any) -> An
     if not parents:
         one = jax.tree.map(lambda b: jax.ShapeDtypeStruct(b.shape[1:], b.dtype), bodies)
         return jax.tree.map(lambda s: jnp.zeros((0, *s.shape), s.dtype), jax.eval_shape(step, world, one)[1])
-    walk = _plain_walk(parents)
+    walk = _plain_walk(parents, side_by_side())
     arrays = lambda result, table: jax.tree.map(lambda x: jnp.full(table.shape, x) if _is_plain(x) else x, result)
     return walk.join(list(map(arrays, walk.outward(step, world, walk.take(bodies)), walk.stages)))
+
+
+def _without_lanes_of_one(table: np.ndarray) -> np.ndarray:
+    """Return a table of bodies (steps, lanes), as (steps,) if there is one lane: XLA copies axes of length 1."""
+    return table[:, 0] if table.shape[1] == 1 else table
 
 
 def _is_plain(x: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from jaxdyn.simulate import integrators as integrators
 from jaxdyn.simulate.adaptive import adaptive_rollout as adaptive_rollout
+from jaxdyn.simulate.checkpoints import checkpointed_rollout as checkpointed_rollout
 from jaxdyn.simulate.integrators import INTEGRATORS as INTEGRATORS
 from jaxdyn.simulate.linearize import linearize_trajectory as linearize_trajectory
 from jaxdyn.simulate.rollouts import Trajectory as Trajectory

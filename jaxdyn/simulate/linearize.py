@@ -17,7 +17,7 @@ from jaxdyn.model import Model, integrate
 from jaxdyn.model.configuration import tangent
 from jaxdyn.simulate import integrators
 from jaxdyn.simulate.integrators import Integrator
-from jaxdyn.simulate.rollouts import Trajectory, system_of
+from jaxdyn.simulate.rollouts import Trajectory, inputs_of, system_of
 from jaxdyn.simulate.system import JointLimits, System
 
 Matrices = tuple[jax.Array, jax.Array]
@@ -65,11 +65,21 @@ def linearize_trajectory(
         >>> A.shape, B.shape
         ((5, 4, 4), (5, 4, 2))
     """
-    system = system_of(model, f_ext, limits, params)
-    rows, nv = np.shape(trajectory.q)[0] - 1, model.nv
+    system, nv = system_of(model, f_ext, limits, params), model.nv
+    sizes = {"t": "(T + 1,)", "q": f"(T + 1, {model.nq})", "qd": f"(T + 1, {nv})"}
+    t, q, qd = (
+        inputs_of(f"trajectory.{n}", getattr(trajectory, n), f"{w}, one row per state") for n, w in sizes.items()
+    )
+    states = len(q) if np.ndim(q) else 0
+    for name, value, shape in (("t", t, (states,)), ("q", q, (states, model.nq)), ("qd", qd, (states, nv))):
+        if np.shape(value) != shape or not states:
+            raise ValueError(
+                f"trajectory.{name} must have shape {sizes[name]}, one row per state; got {np.shape(value)}"
+            )
+    rows, tau = states - 1, inputs_of("tau", tau, f"({states - 1}, {nv}), one row per step of the trajectory")
     if np.shape(tau) != (rows, nv):
         raise ValueError(f"tau must have shape ({rows}, {nv}), one row per step of the trajectory; got {np.shape(tau)}")
-    return _linearized(system, trajectory, tau, dt, integrators.find(integrator))
+    return _linearized(system, Trajectory(t, q, qd), tau, dt, integrators.find(integrator))
 
 
 @partial(jax.jit, static_argnames="integrator")

@@ -7,9 +7,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from jaxdyn.recursion import moving_leaves, with_values
+from jaxdyn.recursion import Ruled, moving_leaves, with_values
 
 
 def guarded(function: Callable[..., Any]) -> Callable[..., tuple[Any, jax.Array]]:
@@ -19,26 +19,39 @@ def guarded(function: Callable[..., Any]) -> Callable[..., tuple[Any, jax.Array]
     zero that comes back from the results does not turn into 0 * inf on its way to the arguments, and what comes out.
     """
 
-    def finite(results: Any) -> jax.Array:
-        return jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves(results)]).all()
+    def call(*args: Any) -> tuple[Any, jax.Array]:
+        body, like = jax.make_jaxpr(function, return_shape=True)(*args)
+        # What the function closes over, as a policy may, becomes an argument, to be differentiated too.
+        results, ok = _guard(body.jaxpr)(body.consts, jax.tree.leaves(args))
+        return jax.tree.unflatten(jax.tree.structure(like), results), ok > 0
 
-    def only(ok: jax.Array, tree: Any) -> Any:
-        return jax.tree.map(lambda x: jnp.where(ok, x, jnp.zeros_like(x)), tree)
+    return call
 
-    @jax.custom_jvp
-    def guard(*args: Any) -> tuple[Any, jax.Array]:
-        results = function(*args)
-        ok = finite(results)
-        return only(ok, results), ok
+
+def _guard(jaxpr: Any) -> Ruled:
+    """Return a program's results, zero if one is not finite, and 1 if all are, 0 else."""
+    evaluate = lambda constants, leaves: jaxpr_as_fun(ClosedJaxpr(jaxpr, constants))(*leaves)
+
+    def guard(constants: Any, leaves: Any) -> Any:
+        results = evaluate(constants, leaves)
+        ok = _finite(results)
+        return _only(ok, results), ok.astype(jnp.float32)
 
     def derivative(primals: Any, tangents: Any) -> Any:
         leaves, form = jax.tree.flatten(primals)
         moving, directions = moving_leaves(tangents)
-        of_moving = lambda values: function(*jax.tree.unflatten(form, with_values(leaves, moving, values)))
+        of_moving = lambda values: evaluate(*jax.tree.unflatten(form, with_values(leaves, moving, values)))
         results, along = jax.linearize(of_moving, [leaves[i] for i in moving])
-        ok = finite(results)
-        change = only(ok, along(only(ok, directions)))
-        return (only(ok, results), ok), (change, np.zeros((), jax.dtypes.float0))
+        ok = _finite(results)
+        change = _only(ok, along(_only(ok, directions)))
+        return (_only(ok, results), ok.astype(jnp.float32)), (change, jnp.zeros((), jnp.float32))
 
-    guard.defjvp(derivative, symbolic_zeros=True)
-    return guard
+    return Ruled(guard, derivative)
+
+
+def _finite(results: Any) -> jax.Array:
+    return jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves(results)]).all()
+
+
+def _only(ok: jax.Array, tree: Any) -> Any:
+    return jax.tree.map(lambda x: jnp.where(ok, x, jnp.zeros_like(x)), tree)

@@ -20,7 +20,7 @@ from jaxdyn.joints import Joint
 from jaxdyn.model import Model
 from jaxdyn.model.configuration import coordinates, in_order
 from jaxdyn.model.topology import Topology
-from jaxdyn.recursion import batched
+from jaxdyn.recursion import Ruled, batched
 
 
 def passive_force(model: Model, q: jax.Array, qd: jax.Array) -> jax.Array:
@@ -40,16 +40,12 @@ def _unless_zero(force: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     whole: Any = batched(force, tile=lambda *args: 2**30)
     short: Any = batched(kernel, tile=lambda *args: 2**30)
 
-    @jax.custom_jvp
-    def function(*args: Any) -> jax.Array:
-        return short(*args)
-
     def derivative(primals: Any, tangents: Any) -> Any:
         out = function(*primals)
         by_k = not isinstance(tangents[0], SymbolicZero)
         return out, (whole if by_k else short).along(primals, tangents, out)
 
-    function.defjvp(derivative, symbolic_zeros=True)
+    function = Ruled(short, derivative)
     return function
 
 

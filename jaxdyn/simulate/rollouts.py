@@ -20,6 +20,7 @@ from jaxdyn.simulate import integrators
 from jaxdyn.simulate.integrators import Integrator
 from jaxdyn.simulate.loops import REMATS, Remat, loop
 from jaxdyn.simulate.nonfinite import guarded
+from jaxdyn.simulate.progress import Bar, ticked
 from jaxdyn.simulate.system import JointLimits, OfState, System, has_only_damping
 
 OUTPUTS = ("qdd", "tau", "energy")
@@ -38,7 +39,7 @@ class Trajectory(NamedTuple):
     """What else was asked for, see `rollout`."""
 
 
-class _Options(NamedTuple):
+class Options(NamedTuple):
     """What of a rollout is known when it is compiled."""
 
     steps: int
@@ -50,6 +51,16 @@ class _Options(NamedTuple):
     observables: tuple[tuple[str, OfState], ...]
     remat: Remat
     guard: bool
+    progress: bool
+
+
+class Begun(NamedTuple):
+    """Where a rollout goes on that was begun before."""
+
+    steps: Any
+    """Number of steps that it has done."""
+    failed_at: Any = -1
+    """The step that failed, -1 if none has."""
 
 
 class _Carry(NamedTuple):
@@ -131,6 +142,7 @@ def rollout(
     save_every: int = 1,
     remat: Remat = "none",
     on_nonfinite: Literal["stop", "report"] | None = None,
+    progress: bool = False,
 ) -> Trajectory:
     """Simulate a robot over many time steps.
 
@@ -165,6 +177,8 @@ def rollout(
             robot stays in its last finite state, and extras["failed_at"] is the number of the step that failed, -1 if
             none has; others of a batch, and gradients, are not affected. "report": the same, with a warning unless
             the call is traced.
+        progress: show on stderr how far the run is: one bar for all of a batch, at most 100 times a run. Not
+            shown while a derivative is taken.
 
     Returns:
         The trajectory, of T / k + 1 rows; outputs and observables are in its `extras`.
@@ -181,21 +195,33 @@ def rollout(
         >>> rollout(model, q, qd, damp, dt=0.01, steps=20, params=2.0).t.shape
         (21,)
     """
-    arguments.require_model(model)
-    require_regular(model)
-    options = _options(
-        model, tau, steps, hold, save_every, integrators.find(integrator), outputs, observables, remat, on_nonfinite
+    system = system_of(model, f_ext, limits, params)
+    tau = inputs_of("tau", tau, f"(T, {model.nv}), one row per step, or be a policy (t, q, qd, params)")
+    options = options_of(
+        model,
+        tau,
+        steps=steps,
+        hold=hold,
+        save_every=save_every,
+        integrator=integrator,
+        outputs=outputs,
+        observables=observables,
+        remat=remat,
+        on_nonfinite=on_nonfinite,
+        progress=progress,
     )
     _warn_of_lengths(model, q)
-    system = system_of(model, f_ext, limits, params)
-    trajectory = _rollout(system, q, qd, None if options.policy else tau, dt, t0, options)
+    trajectory = run(system, q, qd, None if options.policy else tau, dt, t0, options)
     if on_nonfinite == "report":
         _warn_of_failure(trajectory.extras["failed_at"])
     return trajectory
 
 
 @partial(jax.jit, static_argnames="options")
-def _rollout(system: System, q: Any, qd: Any, tau: Any, dt: Any, t0: Any, options: _Options) -> Trajectory:
+def run(
+    system: System, q: Any, qd: Any, tau: Any, dt: Any, t0: Any, options: Options, begun: Begun | None = None
+) -> Trajectory:
+    """Return the trajectory of a system; t0 is the time of step 0, also if the run was begun before."""
     model = system.model
     q, qd = arguments.vectors(model, q=q, qd=qd)
     tau = None if tau is None else _floating(tau, model.dtype)
@@ -203,9 +229,9 @@ def _rollout(system: System, q: Any, qd: Any, tau: Any, dt: Any, t0: Any, option
     q, qd, tau = (None if x is None else x.astype(dtype) for x in (q, qd, tau))
     q = integrate(model, q, jnp.zeros_like(qd))  # quaternions of length one
     dt, t0 = (_checks.number(name, x, dtype) for name, x in (("dt", dt), ("t0", t0)))
-    (q_rows, qd_rows), during, failed_at = _scanned(options, system, q, qd, tau, dt, t0)
+    (q_rows, qd_rows), during, failed_at = _scanned(options, system, q, qd, tau, dt, t0, begun)
     q_rows, qd_rows = jnp.concatenate([q[None], q_rows]), jnp.concatenate([qd[None], qd_rows])
-    t = t0 + dt * (options.save_every * jnp.arange(q_rows.shape[0])).astype(dtype)
+    t = t0 + dt * _since(begun, options.save_every * jnp.arange(q_rows.shape[0])).astype(dtype)
     extras = dict(during)
     if "energy" in options.outputs:
         energy = lambda q, qd: kinetic_energy(model, q, qd) + potential_energy(model, q)
@@ -218,7 +244,7 @@ def _rollout(system: System, q: Any, qd: Any, tau: Any, dt: Any, t0: Any, option
 
 
 # ---------------------------------------------------------------------- the loop over time
-def _advance(options: _Options, system: System, dt: Any, t0: Any, q: Any, qd: Any, said: Any, i: Any) -> Any:
+def _advance(options: Options, system: System, dt: Any, t0: Any, q: Any, qd: Any, said: Any, i: Any) -> Any:
     """Return (q, qd, qdd, tau) after step i; `said` is what acts, or what the policy said last."""
     t, policy = t0 + i.astype(q.dtype) * dt, options.policy
     tau = said
@@ -228,9 +254,11 @@ def _advance(options: _Options, system: System, dt: Any, t0: Any, q: Any, qd: An
     return *options.integrator(system, t, q, qd, tau, dt), tau
 
 
-def _step_of(options: _Options, system: System, dt: Any, t0: Any, carry: _Carry, x: Any) -> Any:
+def _step_of(options: Options, system: System, dt: Any, t0: Any, carry: _Carry, x: Any) -> Any:
     """Return the carry after a step, and what is saved of it: what holds after it, and during it."""
     i, row = x
+    if options.progress:
+        carry = carry._replace(q=ticked(Bar(options.steps), i, carry.q))
     advance = partial(_advance, options)
     args = system, dt, t0, carry.q, carry.qd, carry.tau if options.policy else row, i
     if carry.failed_at is None:
@@ -246,14 +274,22 @@ def _step_of(options: _Options, system: System, dt: Any, t0: Any, carry: _Carry,
     return _Carry(q, qd, None if carry.tau is None else tau, failed_at), ((q, qd), during)
 
 
-def _scanned(options: _Options, system: System, q: Any, qd: Any, tau: Any, dt: Any, t0: Any) -> Any:
+def _scanned(options: Options, system: System, q: Any, qd: Any, tau: Any, dt: Any, t0: Any, begun: Begun | None) -> Any:
     """Return ((q, qd) rows, what holds during steps, the step that failed)."""
     held = 0 * qd if options.policy and options.hold > 1 else None
-    failed_at = jnp.where(jnp.isfinite(q).all() & jnp.isfinite(qd).all(), -1, 0) if options.guard else None
+    failed_at = None
+    if options.guard:
+        failed_at = jnp.where(jnp.isfinite(q).all() & jnp.isfinite(qd).all(), -1, 0)
+        failed_at = failed_at if begun is None else jnp.asarray(begun.failed_at, failed_at.dtype)
     tau = tau if tau is None or options.hold == 1 else jnp.repeat(tau, options.hold, axis=0)
-    step, xs = partial(_step_of, options, system, dt, t0), (jnp.arange(options.steps), tau)
+    step, xs = partial(_step_of, options, system, dt, t0), (_since(begun, jnp.arange(options.steps)), tau)
     carry, (after, during) = loop(step, _Carry(q, qd, held, failed_at), xs, options.save_every, options.remat)
     return after, during, carry.failed_at
+
+
+def _since(begun: Begun | None, steps: jax.Array) -> jax.Array:
+    """Return numbers of steps, counted from the beginning of the run."""
+    return steps if begun is None else jnp.asarray(begun.steps, steps.dtype) + steps
 
 
 # ---------------------------------------------------------------------- arguments
@@ -267,18 +303,31 @@ def system_of(model: Model, f_ext: Any, limits: JointLimits | None, params: Any)
     return System(model, params, limits, constant, of_state, has_only_damping(model))
 
 
-def _options(
+def inputs_of(name: str, value: Any, wanted: str) -> Any:
+    """Return lists as an array, or raise a ValueError; anything else as it is."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    try:
+        return jnp.asarray(value)
+    except (TypeError, ValueError):
+        got = "a list that makes no array: rows of different lengths, or things that are no numbers"
+        raise ValueError(f"{name} must have shape {wanted}; got {got}") from None
+
+
+def options_of(
     model: Model,
     tau: Any,
-    steps: int | None,
-    hold: int,
-    save_every: int,
-    integrator: Integrator,
-    outputs: Sequence[str],
-    observables: Mapping[str, OfState] | None,
-    remat: Remat,
-    on_nonfinite: str | None,
-) -> _Options:
+    *,
+    steps: int | None = None,
+    hold: int = 1,
+    save_every: int = 1,
+    integrator: str | Integrator = "semi_implicit_euler",
+    outputs: Sequence[str] = (),
+    observables: Mapping[str, OfState] | None = None,
+    remat: Remat = "none",
+    on_nonfinite: str | None = None,
+    progress: bool = False,
+) -> Options:
     """Return the options, checked."""
     for name, value in (("hold", hold), ("save_every", save_every)):
         if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
@@ -315,8 +364,17 @@ def _options(
         raise ValueError(f"steps must be a non-negative integer; got {steps!r}")
     if steps % save_every:
         raise ValueError(f"save_every must divide the number of steps, {steps}; got {save_every}")
-    return _Options(
-        int(steps), policy, hold, save_every, integrator, outputs, tuple(observables.items()), remat, bool(on_nonfinite)
+    return Options(
+        steps=int(steps),
+        policy=policy,
+        hold=hold,
+        save_every=save_every,
+        integrator=integrators.find(integrator),
+        outputs=outputs,
+        observables=tuple(observables.items()),
+        remat=remat,
+        guard=bool(on_nonfinite),
+        progress=bool(progress),
     )
 
 

@@ -145,3 +145,20 @@ def test_linearisation_asks_for_matching_inputs(chain):
     trajectory = Trajectory(jnp.zeros(3), states, states)
     with pytest.raises(ValueError, match=r"tau must have shape \(2, 2\), one row per step"):
         linearize_trajectory(chain, trajectory, states, dt=DT)
+    with pytest.raises(
+        ValueError, match=r"trajectory.qd must have shape \(T \+ 1, 2\), one row per state; got \(2, 2\)"
+    ):
+        linearize_trajectory(chain, trajectory._replace(qd=states[1:]), states[1:], dt=DT)
+    with pytest.raises(ValueError, match=r"trajectory.q must have shape .* rows of different lengths"):
+        linearize_trajectory(chain, trajectory._replace(q=[[0.0, 0.0], [0.0]]), states[1:], dt=DT)
+
+
+def test_linearisation_takes_lists(hinges):
+    trajectory = rollout(hinges, [0.3, -0.5], [0.2, 0.4], [[1.0, 0.5], [0.0, 0.0]], dt=DT)
+    lists = Trajectory(*(x.tolist() for x in trajectory[:3]))
+    for a, b in zip(
+        linearize_trajectory(hinges, lists, [[1.0, 0.5], [0.0, 0.0]], dt=DT),
+        linearize_trajectory(hinges, trajectory, jnp.array([[1.0, 0.5], [0.0, 0.0]]), dt=DT),
+        strict=True,
+    ):
+        assert relative(a, b) < 1e-12

@@ -228,12 +228,30 @@ def test_batch_on_two_devices():
     assert done.returncode == 0, done.stderr
 
 
+# ---------------------------------------------------------------------- progress
+def test_progress(capfd):
+    """One bar for a batch, at most 100 times a run, and the same results; none where a derivative is taken."""
+    model = jaxdyn.load("pendulum")
+    many = lambda progress: jax.vmap(lambda q: rollout(model, q, q, jnp.zeros((1600, 1)), dt=0.01, progress=progress).q)
+    starts = jnp.linspace(0, 1, 8)[:, None]
+    found = many(True)(starts)
+    jax.effects_barrier()
+    lines = capfd.readouterr().err.split("\r")
+    assert 30 <= sum("%" in line for line in lines) / 2 <= 100
+    assert "[####################....................]  50 %" in "".join(lines)
+    assert lines[-1] == ""
+    np.testing.assert_array_equal(found, many(False)(starts))
+    jax.grad(lambda q: many(True)(q).sum())(starts)
+    assert capfd.readouterr().err == ""
+
+
 # ---------------------------------------------------------------------- bad input
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"tau": np.zeros(2)}, r"tau must have shape \(T, 2\).*got \(2,\)"),
         ({"tau": np.zeros((3, 4, 2))}, "use jax.vmap"),
+        ({"tau": [[1.0, 2.0], [1.0]]}, r"tau must have shape \(T, 2\).*rows of different lengths"),
         ({"tau": np.zeros((3, 3))}, r"tau must have shape \(T, 2\)"),
         ({"q": np.zeros(3)}, r"q must have shape \(2,\)"),
         ({"qd": np.zeros((1, 2))}, r"qd must have shape \(2,\)"),
