@@ -11,12 +11,11 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from jaxdyn._checks import vector
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.kinematics import frame_pose
 from jaxdyn.algorithms.rnea import gravity_force
+from jaxdyn.control.gains import gains, limited, pose
 from jaxdyn.diagonal.coordinates import from_eps, to_nu
 from jaxdyn.model import Model
 from jaxdyn.operators import spatial_operators
@@ -60,7 +59,7 @@ def rate_feedback(
         True
     """
     arguments.require_model(model)
-    c = _gains("gain", gain, model.nv, "total joint rate", model)
+    c = gains("gain", gain, model.nv, "total joint rate", model.dtype)
     eps = -c * to_nu(model, q, qd)
     return _joint_forces(model, q, eps, compensate_gravity, limit)
 
@@ -117,8 +116,8 @@ def pose_feedback(
         (7,)
     """
     arguments.require_model(model)
-    c_1 = _gains("damping", damping, model.nv, "total joint rate", model)
-    c_2 = _gains("stiffness", stiffness, 12, "component of the error", model)
+    c_1 = gains("damping", damping, model.nv, "total joint rate", model.dtype)
+    c_2 = gains("stiffness", stiffness, 12, "component of the error", model.dtype)
     force = _wrench(frame_pose(model, q, frame, point).rotation, c_2 * pose_error(model, q, frame, target, point))
     s = spatial_operators(model, q)
     B = s.B(frame, points=None if point is None else [point])
@@ -157,7 +156,7 @@ def pose_error(model: Model, q: Any, frame: str, target: Any, point: Any = None)
         e, (12,). The part of the axes has the length sqrt(8) sin(angle / 2), angle being that between the orientations.
     """
     Y = pose_vector(model, q, frame, point)
-    return _as_vector(*_pose(target, Y.dtype)) - Y
+    return _as_vector(*pose(target, Y.dtype)) - Y
 
 
 # ---------------------------------------------------------------------- details
@@ -175,42 +174,4 @@ def _joint_forces(model: Model, q: Any, eps: jax.Array, compensate_gravity: bool
     tau = from_eps(model, q, eps)
     if compensate_gravity:
         tau = tau + gravity_force(model, q)
-    if limit is None:
-        return tau
-    if isinstance(limit, str):
-        if limit != "effort":
-            raise ValueError(f'limit must be a number, (nv,), "effort" or None; got {limit!r}')
-        bound = model.effort_limit
-    else:
-        bound = _gains("limit", limit, model.nv, "degree of freedom", model)
-    return jnp.clip(tau, -bound, bound).astype(tau.dtype)
-
-
-def _gains(name: str, value: Any, size: int, what: str, model: Model) -> jax.Array:
-    """Return a number, or a vector (size,), none of which is negative."""
-    wanted = f"{name} must be a number, or have shape ({size},), one number per {what}"
-    try:
-        array = jnp.asarray(value, model.dtype)
-    except (TypeError, ValueError):
-        raise ValueError(f"{wanted}; got {value!r}") from None
-    if array.shape not in ((), (size,)):
-        raise ValueError(f"{wanted}; got {array.shape}")
-    if not isinstance(array, jax.core.Tracer) and not np.all(np.asarray(array) >= 0):
-        raise ValueError(f"{name} must not be negative; got {value}")
-    return array
-
-
-def _pose(target: Any, dtype: Any) -> tuple[jax.Array, jax.Array]:
-    """Return a target's rotation and position; a rotation that is known must be one."""
-    try:
-        rotation, position = target
-    except (TypeError, ValueError):
-        raise ValueError(f"target must be a pair (rotation (3, 3), position (3,)); got {target!r}") from None
-    R = jnp.asarray(rotation, dtype)
-    if R.shape != (3, 3):
-        raise ValueError(f"target: the rotation must have shape (3, 3); got {R.shape}")
-    if not isinstance(R, jax.core.Tracer):
-        known = np.asarray(R, np.float64)
-        if not (np.allclose(known @ known.T, np.eye(3), atol=1e-4) and np.linalg.det(known) > 0):
-            raise ValueError(f"target: the rotation must be orthogonal with determinant 1; got {known.tolist()}")
-    return R, vector("target: the position", position, 3, "axis", dtype)
+    return limited(model, tau, limit)

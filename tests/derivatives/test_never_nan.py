@@ -27,12 +27,17 @@ NOT_OF_A_STATE = {
     "load", "save", "neutral", "random_configuration", "lock_joints", "subtree", "add_rotors", "inertial_parameters",
     "with_inertial_parameters", "verify", "spatial_operators", "innovations_factor", "sample", "block_diagonal",
     "step", "step_xi", "is_globally_diagonalizable", "flat_coordinates", "pose_feedback", "pose_error",
-    "rate_feedback", "coriolis_closed_form", "coriolis_xi_closed_form",
+    "rate_feedback", "coriolis_closed_form", "coriolis_xi_closed_form", "adapt", "axis_goal", "orientation_goal",
+    "pose_goal", "position_goal", "posture_goal", "inverse_kinematics", "lqr", "lqr_infinite", "equilibrium_lqr",
+    "trajectory_lqr", "follow", "desired_motion", "stateful_rollout", "selection_matrices",
 }  # fmt: skip
 
 
 # Without a limit at singular poses: tests/operators/test_operational.py says what they do there.
-SINGULAR = {"operational_space_inertia", "operational_space_dynamics", "jacobian_normal_inverse", "manipulability"}
+SINGULAR = {
+    "operational_space_inertia", "operational_space_dynamics", "jacobian_normal_inverse", "manipulability",
+    "operational_space_control", "hybrid_control",
+}  # fmt: skip
 
 
 def public():
@@ -52,12 +57,14 @@ FUNCTIONS = public()
 
 
 FIRST, SECOND = ("qd", "dq", "v", "y", "a", "xi"), ("qdd", "w", "x", "b", "nu", "eps")
-GIVEN = {"model", "q", "q0", "q1", "tau", "frame", "f", "force", "f_ext", *FIRST, *SECOND}
+GAINS = {"stiffness": 2.0, "damping": 0.5, "convergence": 1.5, "gain": 0.7, "adaptation": 0.3}
+GIVEN = {"model", "q", "q0", "q1", "q_des", "tau", "frame", "target", "estimate", "f", "force", "f_ext"}
+GIVEN |= {*FIRST, *SECOND, *GAINS}
 
 
 def needed(name):
-    """Return the names of the parameters of a function that must be given."""
-    return [p.name for p in inspect.signature(FUNCTIONS[name]).parameters.values() if p.default is p.empty]
+    """Return the parameters of a function that must be given."""
+    return [p for p in inspect.signature(FUNCTIONS[name]).parameters.values() if p.default is p.empty]
 
 
 def call(name, model, s):
@@ -67,8 +74,14 @@ def call(name, model, s):
     given = {"model": model, "q": q, "q0": other, "q1": q, "tau": tau, "frame": model.frame_names[-1], "f": way}
     given["force"] = jnp.arange(6, dtype=q.dtype)
     given["f_ext"] = jnp.tile(given["force"], (model.nbodies, 1))
-    given |= dict.fromkeys(FIRST, qd) | dict.fromkeys(SECOND, qdd)
-    return jax.tree.leaves(FUNCTIONS[name](*(given[parameter] for parameter in needed(name))))
+    given |= dict.fromkeys(FIRST, qd) | dict.fromkeys(SECOND, qdd) | GAINS | {"q_des": other}
+    if any(p.name == "target" for p in needed(name)):
+        given["target"] = jaxdyn.frame_pose(model, other, given["frame"])
+    if any(p.name == "estimate" for p in needed(name)):
+        given["estimate"] = 1.5 * jaxdyn.inertial_parameters(model)
+    by_place = [given[p.name] for p in needed(name) if p.kind is not p.KEYWORD_ONLY]
+    by_name = {p.name: given[p.name] for p in needed(name) if p.kind is p.KEYWORD_ONLY}
+    return jax.tree.leaves(FUNCTIONS[name](*by_place, **by_name))
 
 
 # ---------------------------------------------------------------------- awkward points
@@ -249,7 +262,7 @@ def test_every_public_function_is_visited():
     wanted = {"inverse_dynamics", "derivatives.tangent_hessian", "lagrangian.bracket", "plain.mass_matrix"}
     assert wanted | {"operators.forward_dynamics", "estimation.smooth", "parallel.forward_dynamics"} <= set(FUNCTIONS)
     assert {name for module in MODULES.values() for name in vars(module)} >= NOT_OF_A_STATE
-    unknown = {name: set(needed(name)) - GIVEN for name in FUNCTIONS}
+    unknown = {name: {p.name for p in needed(name)} - GIVEN for name in FUNCTIONS}
     assert not any(unknown.values()), unknown
 
 
