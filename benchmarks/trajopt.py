@@ -1,0 +1,67 @@
+"""A reaching motion of the arm: how many iterations, how long each, how long to compile, and 256 starts at once."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxdyn
+from benchmarks.measure import compile_function, forget_compiled, interleave
+from benchmarks.report import say
+from benchmarks.robots import FILES, FINGERS, robot_data
+from jaxdyn.trajopt import Solution, frame_position, ilqr, state, torque_minus_gravity
+
+ANCHOR = {"cost": 0.2118143809, "iterations": 12, "ms_per_iteration": 2.5}
+"""Crocoddyl's FDDP on the same problem, measured once elsewhere."""
+Q0 = np.array([0, -np.pi / 4, 0, -3 * np.pi / 4, 0, np.pi / 2, np.pi / 4])
+FRAME, STEPS, DT = "panda_hand_tcp", 100, 0.01
+STARTS, SHORT_STARTS = 256, 16
+SPREAD = 0.05
+"""rad, by which the joints of the starts differ from Q0."""
+
+
+def arm() -> jaxdyn.Model:
+    """Return the arm with its frames, without friction or damping."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", jaxdyn.ModelWarning)
+        model = jaxdyn.load(robot_data() / FILES["arm"], mimic=False)
+        model = jaxdyn.lock_joints(model, dict.fromkeys(FINGERS, 0.0)).astype(np.float64)
+    zero = np.zeros(model.nv)
+    return model.replace(damping=zero, friction=zero, stiffness=zero)
+
+
+def reach(model: jaxdyn.Model, q: Any, **options: Any) -> Solution:
+    """Reach from q, at rest, for a point near to the tool at Q0."""
+    rest = jnp.concatenate([jnp.asarray(Q0), jnp.zeros(7)])
+    target = jaxdyn.frame_pose(model, jnp.asarray(Q0), FRAME).position + jnp.array([0.2, 0.35, -0.25])
+    near, still = frame_position(FRAME, target), state(rest, weight=jnp.repeat(jnp.array([0.1, 1.0]), 7))
+    running = DT * (0.1 * near + 0.1 * still + 1e-4 * torque_minus_gravity())
+    us = jnp.tile(jaxdyn.gravity_force(model, q)[None], (STEPS, 1))
+    return ilqr(model, running, 1e3 * near + still, jnp.concatenate([q, jnp.zeros(7)]), us, dt=DT, **options)
+
+
+def run(starts: int, rounds: int) -> list[dict[str, Any]]:
+    """Time one problem, and many starts of it at once."""
+    model, q = arm(), jnp.asarray(Q0)
+    forget_compiled()
+    one = compile_function(reach, model, q)
+    found = one.function(model, q)
+    iterations = int(found.iterations)
+    timing = interleave({"reach": lambda: jax.block_until_ready(one.function(model, q))}, rounds=rounds)["reach"]
+    ms, error = 1e3 * timing.cpu / iterations, float(found.cost) - ANCHOR["cost"]
+    ratio = ms / ANCHOR["ms_per_iteration"]
+    say(f"trajopt, {found.message}: cost {float(found.cost):.10f}, Crocoddyl's {ANCHOR['cost']} ({error:+.1e})")
+    say(f"  iterations {iterations}, Crocoddyl's {ANCHOR['iterations']}; compiled in {one.seconds:.1f} CPU s")
+    say(f"  CPU ms per iteration {ms:.2f}, Crocoddyl's {ANCHOR['ms_per_iteration']}: ratio {ratio:.2f}")
+    rows = [{"problem": "reach", "cost": float(found.cost), "error": error, "iterations": iterations,
+             "ms_per_iteration": ms, "ratio": ratio, "compile_cpu_s": one.seconds}]  # fmt: skip
+    qs = q[None] + SPREAD * jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (starts, 7)))
+    many = compile_function(jax.vmap(reach, in_axes=(None, 0)), model, qs)
+    call = lambda: jax.block_until_ready(many.function(model, qs))
+    each = 1e3 * interleave({"starts": call}, rounds=3)["starts"].cpu / starts
+    say(f"  {starts} starts at once: {each:.1f} CPU ms per problem; {call().message}")
+    return [*rows, {"problem": f"{starts} starts", "ms_per_problem": each, "compile_cpu_s": many.seconds}]
