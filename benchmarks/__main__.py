@@ -13,7 +13,8 @@ from benchmarks.measure import dispatch_inline, machine, prepare
 
 PARTS = (
     "dynamics", "large_batch", "latency", "compile", "cost_per_link", "derivatives", "operators",
-    "diagonal", "crossover", "accuracy", "parallel",
+    "diagonal", "crossover", "accuracy", "parallel", "rollouts", "gpu",
+    "trajopt", "identification",
 )  # fmt: skip
 SHORT_PARTS = PARTS[:6]
 
@@ -78,6 +79,22 @@ def _run(part: str, options: argparse.Namespace) -> list[dict[str, Any]]:
         from benchmarks import parallel
 
         return parallel.run(parallel.SHORT_LINKS if short else parallel.LINKS, ("float64", "float32"), rounds)
+    if part == "rollouts":
+        from benchmarks import rollouts
+
+        return rollouts.run(short, rounds)
+    if part == "gpu":
+        from benchmarks import gpu
+
+        return gpu.run()
+    if part == "trajopt":
+        from benchmarks import trajopt
+
+        return trajopt.run(trajopt.SHORT_STARTS if short else trajopt.STARTS, rounds)
+    if part == "identification":
+        from benchmarks import identification
+
+        return identification.run()
     from benchmarks import scaling
 
     if part == "large_batch":

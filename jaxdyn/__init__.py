@@ -73,10 +73,12 @@ if _typing.TYPE_CHECKING:
     from jaxdyn import control as control
     from jaxdyn import diagonal as diagonal
     from jaxdyn import simulate as simulate
+    from jaxdyn import sysid as sysid
+    from jaxdyn import trajopt as trajopt
     from jaxdyn import viz as viz
     from jaxdyn.simulate import rollout as rollout
 
-_ON_FIRST_USE = {"control", "diagonal", "simulate", "viz", "rollout"}
+_ON_FIRST_USE = {"control", "diagonal", "simulate", "sysid", "trajopt", "viz", "rollout"}
 
 
 def __getattr__(name: str) -> _typing.Any:

@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("[0-9]*.py"))
+LONG = {
+    "00_demo",  # `make demo` runs it
+    "10_reaching", "12_jump", "13_collocation", "14_policy", "20_identification", "21_fit_trajectories", "22_excitation",
+    "34_lqr", "35_inverse_kinematics",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(p, id=p.stem, marks=[pytest.mark.long] if p.stem == "00_demo" else []) for p in EXAMPLES
-    ],  # make demo
+    "path", [pytest.param(p, id=p.stem, marks=[pytest.mark.long] if p.stem in LONG else []) for p in EXAMPLES]
 )
 def test_example(path, tmp_path):
     done = subprocess.run(

@@ -22,7 +22,7 @@ LAYERS = [
     {"operators", "estimation", "parallel", "diagonal"},
     {"derivatives"},
     {"simulate"},
-    {"control"},
+    {"control", "trajopt", "sysid"},
     {"viz"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -71,13 +71,13 @@ def test_every_part_has_a_layer():
 PUBLIC = """
     load save lock_joints subtree add_rotors Rotor neutral random_configuration integrate difference inertial_parameters
     with_inertial_parameters forward_kinematics frame_pose frame_poses Model ModelBuilder ModelError ModelWarning
-    Poses io joints model spatial algorithms recursion plain derivatives operators estimation parallel diagonal simulate control viz rollout gibbs_function reaction_forces
+    Poses io joints model spatial algorithms recursion plain derivatives operators estimation parallel diagonal simulate control trajopt sysid viz rollout gibbs_function reaction_forces
     body_velocities body_accelerations frame_velocity frame_acceleration jacobian jacobian_bias
     inverse_dynamics bias_force gravity_force forward_dynamics mass_matrix mass_matrix_inverse
     coriolis_matrix coriolis_product kinetic_energy potential_energy passive_force power
     center_of_mass center_of_mass_jacobian centroidal_momentum centroidal_momentum_matrix centroidal_momentum_bias
 """.split()
-PUBLIC_IO = "load save to_urdf to_mjcf to_pinocchio from_pinocchio to_mujoco from_mujoco parse_urdf parse_mjcf".split()
+PUBLIC_IO = "load save to_urdf to_mjcf to_pinocchio from_pinocchio to_mujoco from_mujoco parse_urdf parse_mjcf update_urdf".split()
 PUBLIC_MODEL = """
     nq nv nbodies body_names joint_names parents gravity placement axis inertia armature damping friction stiffness
     rest lower upper velocity_limit effort_limit geometry v_s pitch ratio offset
@@ -124,7 +124,7 @@ assert not {"mujoco", "pinocchio", "optax", "chex"} & set(sys.modules)
     assert min(float(run(code)) for _ in range(3)) < 0.5
 
 
-UPPER = ("operators", "estimation", "parallel", "derivatives")
+UPPER = ("operators", "estimation", "parallel", "derivatives", "control", "trajopt", "sysid")
 
 
 @pytest.mark.parametrize("upper", [False, pytest.param(True, marks=pytest.mark.long)])
@@ -142,6 +142,6 @@ for info in [*pkgutil.walk_packages(jaxdyn.__path__, "jaxdyn."), None]:
 print(tried)
 sys.exit(failed > 0)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout
     assert int(done.stdout.split()[-1]) > 20

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import jax
 
 from jaxdyn._version import __version__
-from jaxdyn.cli import looking, running, viewing
+from jaxdyn.cli import identifying, looking, running, viewing
 from jaxdyn.cli.looking import describe as describe
 from jaxdyn.cli.tables import table as table
 
@@ -64,5 +64,6 @@ def _parser() -> argparse.ArgumentParser:
 
     looking.add_commands(commands, model, EXIT_CODES)
     running.add_command(commands, model, EXIT_CODES)
+    identifying.add_command(commands, model, EXIT_CODES)
     viewing.add_command(commands)
     return parser

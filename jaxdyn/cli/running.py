@@ -22,6 +22,7 @@ from jaxdyn.cli.sources import lasting_name, load_quietly, require_writable, war
 from jaxdyn.cli.viewing import write_page
 from jaxdyn.model import Model, difference, integrate, neutral, random_configuration
 from jaxdyn.simulate import INTEGRATORS, Trajectory, rollout
+from jaxdyn.simulate.progress import bar, show
 
 CONTROLLERS = ("none", "gravity-comp", "pd")
 SPREAD = 0.05
@@ -178,7 +179,7 @@ def _move(
         failed_at = np.where((failed_at < 0) & (failed >= 0), call * steps + failed, failed_at)
         parts.append((after.q[..., 1:, :], after.qd[..., 1:, :]))
         state = after.q[..., -1, :], after.qd[..., -1, :]
-        _show(_progress(call + 1, calls, time.perf_counter() - compiled))
+        _show(bar(call + 1, calls, time.perf_counter() - compiled))
     seconds = time.perf_counter() - compiled
     _show("")
     q_rows, qd_rows = (np.concatenate(x, axis=-2)[..., : rows + 1, :] for x in zip(*parts, strict=True))
@@ -199,15 +200,10 @@ def _about(model: Model, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _progress(done: int, all_of: int, seconds: float) -> str:
-    left = seconds * (all_of - done) / done
-    return f"[{'#' * (40 * done // all_of):.<40}] {100 * done // all_of:3d} %, {left:.0f} s left"
-
-
 def _show(text: str) -> None:
-    """Put a line in the place of the last one, on a terminal; an empty one removes it."""
+    """Put a line in the place of the last one, on a terminal only."""
     if sys.stderr.isatty():
-        print(f"\r{text:<70}\r{text}", end="", file=sys.stderr, flush=True)
+        show(text)
 
 
 # ---------------------------------------------------------------------- what is said

@@ -13,4 +13,5 @@ from jaxdyn.io.save import load_saved as load_saved
 from jaxdyn.io.save import save as save
 from jaxdyn.io.urdf import load_urdf as load_urdf
 from jaxdyn.io.urdf import parse_urdf as parse_urdf
+from jaxdyn.io.urdf_update import update_urdf as update_urdf
 from jaxdyn.io.urdf_writer import to_urdf as to_urdf
