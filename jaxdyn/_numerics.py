@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from types import ModuleType
 from typing import Any
 
@@ -136,12 +136,44 @@ def _sin_cos_jvp(primals: Any, tangents: Any) -> Any:
     return (sine, cosine), (cosine * tangents[0], -sine * tangents[0])
 
 
-def cot_defect(t: Scalar) -> Scalar:
-    r"""Compute :math:`(1 - \tfrac{x}{2}\cot\tfrac{x}{2}) / x^2` at :math:`x = \sqrt t`, for 0 <= x < 2 pi.
+def cot_defect(t: Scalar, k: int = 0) -> Scalar:
+    r"""Compute :math:`c(t) = (1 - \tfrac{x}{2}\cot\tfrac{x}{2}) / x^2` at :math:`x = \sqrt t`, for 0 <= x < 2 pi.
 
-    With :math:`c_0 = 1 - t c_2` and :math:`c_1 = 1 - t c_3` it is :math:`(c_2 - c_3) / 4 c_1` at t/4.
+    Or its k-th derivative: from :math:`t c' = \tfrac18 - \tfrac32 c + \tfrac12 t c^2` each follows from those before
+    it, away from zero.
     """
-    return (stumpff(2, t / 4) - stumpff(3, t / 4)) / (4 * stumpff(1, t / 4))
+    return _cot_defect_value(k, t) if namespace(t) is np else _cot_defect(k, t)
+
+
+def _cot_defect_value(k: int, t: Scalar) -> Scalar:
+    def closed_form(xp: ModuleType, t: Scalar) -> Scalar:
+        half = xp.sqrt(t) / 2
+        c = [(1 - half * xp.cos(half) / xp.sin(half)) / t]
+        square = lambda j: sum(math.comb(j, i) * c[i] * c[j - i] for i in range(j + 1))
+        for j in range(k):
+            rest = 0.125 if j == 0 else 0.5 * j * square(j - 1)
+            c.append((rest - (1.5 + j) * c[j]) / t + 0.5 * square(j))
+        return c[k]
+
+    series = [abs(_bernoulli(2 * n)) / math.factorial(2 * n) * math.perm(n - 1, k) for n in range(k + 1, k + 18)]
+    return _guarded(t, 4.0, series, closed_form)
+
+
+@lru_cache
+def _bernoulli(m: int) -> Fraction:
+    """Return the m-th number of Bernoulli."""
+    return Fraction(1) if m == 0 else -sum(math.comb(m + 1, j) * _bernoulli(j) for j in range(m)) / Fraction(m + 1)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _cot_defect(k: int, t: Scalar) -> Scalar:
+    return _cot_defect_value(k, t)
+
+
+@_cot_defect.defjvp
+def _cot_defect_jvp(k: int, primals: tuple[Scalar], tangents: tuple[Scalar]) -> tuple[Scalar, Scalar]:
+    (t,), (dt,) = primals, tangents
+    return cot_defect(t, k), cot_defect(t, k + 1) * dt
 
 
 def arctan_over(k: int, y: Scalar) -> Scalar:

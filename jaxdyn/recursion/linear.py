@@ -228,7 +228,7 @@ def _batch(args: Any, dims: Any, *, of: Linear) -> Any:
     args = [a if d is None else jnp.moveaxis(a, d, 0) for a, d in zip(args, dims, strict=True)]
     leaves, x, batched = args[: of.count], args[of.count :], tuple(d is not None for d in dims)
     shared_x = tuple(not b for b in batched[of.count :])
-    shapes = of.shapes_of([(a.shape[b:], a.dtype) for a, b in zip(leaves, batched[: of.count], strict=True)])
+    shapes = of.shapes_of([(jnp.shape(a)[b:], jnp.result_type(a)) for a, b in zip(leaves, batched, strict=False)])
     out = Batch(of, batched[: of.count], size, shared_x, (False,) * len(shapes))(leaves, x)
     return out, [0] * len(out)
 
