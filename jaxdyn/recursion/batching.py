@@ -165,24 +165,22 @@ def tiled(
 
     @many.def_vmap
     def nested(size: int, is_batched: Any, *args: Any) -> Any:
-        """Flatten a second batch into the last axis."""
-        flags = jax.tree.leaves(is_batched)
+        """Flatten a second batch into the last axis, as much of it as still makes a tile."""
         inner = max(x.shape[-1] for x in jax.tree.leaves(args))
         if not size:
-            out = _empty(kernel, args, flags)
+            out = _empty(kernel, args, jax.tree.leaves(is_batched))
             return out, jax.tree.map(lambda _: True, out)
 
-        def flatten(x: jax.Array, outer: bool) -> jax.Array:
-            if not outer and x.shape[-1] == 1:
-                return x
-            x = x if outer else jnp.broadcast_to(x[None], (size, *x.shape))
-            x = jnp.moveaxis(_to_batch(x, inner), 0, -2)
-            return x.reshape((*x.shape[:-2], size * inner))
+        def flat(*args: Any) -> Any:
+            """Run on arguments with both batches last."""
+            width = max(x.shape[-1] for x in jax.tree.leaves(args))
+            both = lambda x: jnp.broadcast_to(x, (*x.shape[:-2], inner, width)) if max(x.shape[-2:]) > 1 else x
+            flattened = lambda x: both(x).reshape((*x.shape[:-2], -1))
+            out = many(*jax.tree.map(flattened, args))
+            return jax.tree.map(lambda x: _to_batch(x, inner * width).reshape((*x.shape[:-1], inner, width)), out)
 
-        leaves, form = jax.tree.flatten(args)
-        out = many(*jax.tree.unflatten(form, [flatten(x, b) for x, b in zip(leaves, flags, strict=True)]))
-        out = jax.tree.map(lambda x: _to_batch(x, size * inner), out)
-        out = jax.tree.map(lambda x: jnp.moveaxis(x.reshape((*x.shape[:-1], size, inner)), -2, 0), out)
+        most = max(tile(*args) // inner, 1) if in_tiles() else size
+        out = _in_tiles(flat, size, most, is_batched, args, least=1)
         return out, jax.tree.map(lambda _: True, out)
 
     def of_one(*args: Any) -> Any:
@@ -202,6 +200,43 @@ def tiled(
         return out
 
     return Stated(of_one, of_many, like)
+
+
+def in_small_batches(function: Kernel, most: int) -> Kernel:
+    """Return a function of which `jax.vmap` runs at most so many at once on a CPU, one such batch after the other.
+
+    Of use where a whole batch would not fit the caches, or would wait in a loop for its slowest member. The result has
+    no derivatives.
+    """
+    split = custom_vmap(function)
+
+    @split.def_vmap
+    def rule(size: int, is_batched: Any, *args: Any) -> Any:
+        flags, (leaves, form) = jax.tree.leaves(is_batched), jax.tree.flatten(args)
+        fixed = [x for x, b in zip(leaves, flags, strict=True) if not b]
+
+        def one(*moving: Any) -> Any:
+            still, rest = iter(fixed), iter(moving)
+            return function(*jax.tree.unflatten(form, [next(rest) if b else next(still) for b in flags]))
+
+        moving = [x for x, b in zip(leaves, flags, strict=True) if b]
+        tiles = -(-size // most) if in_tiles() else 1
+        if tiles <= 1:
+            out = jax.vmap(one)(*moving)
+        else:
+            width = -(-size // tiles)
+            rows = lambda x: _filled_up(x, tiles * width).reshape((tiles, width, *x.shape[1:]))
+            out = jax.lax.map(lambda moving: jax.vmap(one)(*moving), [rows(x) for x in moving])
+            out = jax.tree.map(lambda x: x.reshape((tiles * width, *x.shape[2:]))[:size], out)
+        return out, jax.tree.map(lambda _: True, out)
+
+    return split
+
+
+def _filled_up(x: jax.Array, size: int, nothing: bool = False) -> jax.Array:
+    """Return x with rows added: copies of the last one, or zeros."""
+    missing, last = size - len(x), x[-1:]
+    return jnp.concatenate([x, jnp.repeat(jnp.zeros_like(last) if nothing else last, missing, axis=0)]) if missing else x
 
 
 def _empty(function: Kernel, args: Any, flags: list[bool]) -> Any:
@@ -231,8 +266,8 @@ def _in_tiles(
     is_batched: Any,
     args: Any,
     least: int,
-    summed: Sequence[bool] | None,
-    linear_from: int | None,
+    summed: Sequence[bool] | None = None,
+    linear_from: int | None = None,
 ) -> Any:
     """Run a kernel on a batch, the first axis of each batched leaf, in equal tiles of about `most` at most.
 
@@ -257,10 +292,7 @@ def _in_tiles(
     if tiles <= 1:
         return run(moving)
     width = -(-size // tiles)
-    missing = tiles * width - size  # filled up with copies of the last state, and nothing for what is linear
     linear = [linear_from is not None and i >= linear_from for i, b in enumerate(flags) if b]
-    fill = lambda x, nothing: jnp.repeat(jnp.zeros_like(x[-1:]) if nothing else x[-1:], missing, axis=0)
-    if missing:
-        moving = [jnp.concatenate([x, fill(x, nothing)]) for x, nothing in zip(moving, linear, strict=True)]
+    moving = [_filled_up(x, tiles * width, nothing) for x, nothing in zip(moving, linear, strict=True)]
     out = jax.lax.map(run, [x.reshape((tiles, width, *x.shape[1:])) for x in moving])
     return mapped(lambda x: x.sum(0), lambda x: x.reshape((tiles * width, *x.shape[2:]))[:size], out)

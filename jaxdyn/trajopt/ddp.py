@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.model import Model
+from jaxdyn.recursion import in_small_batches
 from jaxdyn.simulate.integrators import Integrator
 from jaxdyn.trajopt import backward
 from jaxdyn.trajopt.backward import Policy, Quadratic
@@ -31,6 +32,8 @@ HEAVIEST = 1e9
 """Regularisation at which a solver gives up."""
 LIGHTEST = 1e-9
 FACTOR = 10.0
+TOGETHER = 16
+"""Problems of a batch that a CPU solves at once (measured): their expansions fit its caches."""
 
 
 class Problem(NamedTuple):
@@ -353,7 +356,11 @@ def _gap(lq: Quadratic) -> jax.Array:
     return jnp.abs(lq.f).sum()
 
 
-_optimum = differentiable(_solve)
+def _solve_batches(options: Options, *args: Any) -> Found:
+    return in_small_batches(partial(_solve, options), TOGETHER)(*args)
+
+
+_optimum = differentiable(_solve_batches)
 
 
 # ---------------------------------------------------------------------- arguments

@@ -227,4 +227,4 @@ def _cross_force(V: jax.Array, f: jax.Array) -> jax.Array:
     return jnp.concatenate([_cross3(V[:, :3], f[:, :3]) + _cross3(V[:, 3:], f[:, 3:]), _cross3(V[:, :3], f[:, 3:])], 1)
 
 
-first_order: Any = batched(_first_order, tile=lambda *args: 128)
+first_order: Any = batched(_first_order, tile=lambda *args: 64)
