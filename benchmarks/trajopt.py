@@ -64,4 +64,37 @@ def run(starts: int, rounds: int) -> list[dict[str, Any]]:
     call = lambda: jax.block_until_ready(many.function(model, qs))
     each = 1e3 * interleave({"starts": call}, rounds=3)["starts"].cpu / starts
     say(f"  {starts} starts at once: {each:.1f} CPU ms per problem; {call().message}")
-    return [*rows, {"problem": f"{starts} starts", "ms_per_problem": each, "compile_cpu_s": many.seconds}]
+    rows.append({"problem": f"{starts} starts", "ms_per_problem": each, "compile_cpu_s": many.seconds})
+    return [*rows, _derivative(model, q), _limited(model, q)]
+
+
+def _derivative(model: jaxdyn.Model, q: Any) -> dict[str, Any]:
+    """Compare the derivative of the optimum by the masses of all links with differences of optima, extrapolated."""
+    options = {"tolerance": 1e-22, "max_iterations": 60, "method": "newton"}
+
+    def optimum(change: Any) -> Any:
+        inertia = model.inertia.at[:, 0].multiply(1 + change)
+        found = reach(model.replace(inertia=inertia), q, **options)
+        return jnp.concatenate([found.xs.ravel(), found.us.ravel(), found.cost[None]])
+
+    along = jnp.asarray(np.random.default_rng(1).uniform(-1, 1, model.nbodies))
+    moved = jax.jit(jax.vmap(lambda e: optimum(e * along)))
+    exact = jax.jit(lambda: jax.jvp(optimum, (jnp.zeros(model.nbodies),), (along,))[1])()
+    h = 1e-2
+    values = moved(h * jnp.array([1, -1, 0.5, -0.5, 0.25, -0.25]))
+    d = [(values[2 * k] - values[2 * k + 1]) / (2 * h * 0.5**k) for k in range(3)]
+    d = [(4 * d[1] - d[0]) / 3, (4 * d[2] - d[1]) / 3]
+    slope = (16 * d[1] - d[0]) / 15
+    parts = {"xs": slice(0, (STEPS + 1) * 14), "us": slice((STEPS + 1) * 14, -1), "cost": slice(-1, None)}
+    errors = {name: float(jnp.abs(exact - slope)[k].max() / jnp.abs(slope)[k].max()) for name, k in parts.items()}
+    say(f"  derivative by masses against differences: {', '.join(f'{n} {e:.0e}' for n, e in errors.items())}")
+    return {"problem": "derivative by masses", **errors}
+
+
+def _limited(model: jaxdyn.Model, q: Any) -> dict[str, Any]:
+    """Lower the largest torque of every joint, and see that the limit is kept."""
+    top = 0.8 * jnp.abs(reach(model, q).us).max(0)
+    found = jax.jit(lambda: reach(model, q, limits=(-top, top)))()
+    over, active = float((jnp.abs(found.us) - top).max()), int((jnp.abs(found.us) == top).sum())
+    say(f"  limits at 0.8 of the largest torques: {found.message}, {active} active, exceeded by {max(over, 0.0):g}")
+    return {"problem": "limits", "active": active, "exceeded_by": max(over, 0.0), "cost": float(found.cost)}

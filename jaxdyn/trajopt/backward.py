@@ -104,7 +104,7 @@ def within_bounds(lq: Quadratic, regularization: Any, lower: jax.Array, upper: j
         U = jnp.concatenate([K, k[:, None]], axis=1)
         cross = H_ux.T @ U
         P = H[: n + 1, : n + 1] + cross + cross.T + U.T @ (H_uu @ U)
-        return (P, k), (k, K)
+        return ((P + P.T) / 2, k), (k, K)  # rounding that is not symmetric would grow from step to step
 
     (P, _), (k, K) = jax.lax.scan(step, (_end(lq), jnp.zeros_like(lower[0])), (G, L, lower, upper), reverse=True)
     return Policy(k, K, 0.5 * P[n, n])

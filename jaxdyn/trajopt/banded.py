@@ -83,8 +83,10 @@ class Factor(NamedTuple):
         along, shared = b
         start = jnp.zeros_like(along[0])
         y = jax.lax.scan(forward, start, (self.diagonal, self.above, along))[1]
-        c = solve_triangular(self.corner, shared - jnp.einsum("kim,ki->m", self.border, y), lower=True)
-        s = solve_triangular(self.corner, c, lower=True, trans=1)
+        s = shared
+        if len(s):  # XLA may fail to compile calls of LAPACK on nothing
+            c = solve_triangular(self.corner, s - jnp.einsum("kim,ki->m", self.border, y), lower=True)
+            s = solve_triangular(self.corner, c, lower=True, trans=1)
         rows = (self.diagonal, self.above, y - self.border @ s)
         return jax.lax.scan(backward, start, rows, reverse=True)[1], s
 
@@ -102,4 +104,5 @@ def factorise(A: Banded) -> Factor:
     last = jnp.zeros_like(A.diagonal[:1])
     start = jnp.zeros_like(A.diagonal[0]), jnp.zeros_like(A.border[0])
     L, W, V = jax.lax.scan(step, start, (A.diagonal, jnp.concatenate([A.above, last]), A.border))[1]
-    return Factor(L, W, V, jnp.linalg.cholesky(A.corner - jnp.einsum("kim,kij->mj", V, V)))
+    corner = A.corner - jnp.einsum("kim,kij->mj", V, V)
+    return Factor(L, W, V, jnp.linalg.cholesky(corner) if len(corner) else corner)

@@ -1,8 +1,8 @@
 r"""Differential dynamic programming: motions that are best, by Newton steps in time proportional to their length.
 
 Every iteration replaces dynamics and costs by their expansions along the present motion (Gauss-Newton: second
-derivatives of residuals and dynamics are left out), solves that problem by a backward pass, and rolls its feedback out
-with the true dynamics. A start may have gaps between its states, :math:`f_i = f(x_i, u_i) \ominus x_{i+1}`; a step of
+derivatives of residuals and dynamics are left out; or Newton, with all of them), solves that problem by a backward
+pass, and rolls its feedback out with the true dynamics. A start may have gaps between its states, :math:`f_i = f(x_i, u_i) \ominus x_{i+1}`; a step of
 length a closes them by that fraction (Mastalli et al. 2020), and what counts is :math:`J + \nu \sum |f_i|`.
 """
 
@@ -21,7 +21,7 @@ from jaxdyn.simulate.integrators import Integrator
 from jaxdyn.trajopt import backward
 from jaxdyn.trajopt.backward import Policy, Quadratic
 from jaxdyn.trajopt.costs import Cost, cost_of
-from jaxdyn.trajopt.optimum import differentiable
+from jaxdyn.trajopt.optimum import costates, differentiable, hessians
 from jaxdyn.trajopt.plant import Dynamics, Plant, plant_of
 from jaxdyn.trajopt.results import Solution, Status, finite_or_zero, report
 
@@ -52,6 +52,7 @@ class Options(NamedTuple):
     """What of a solver is known when it is compiled."""
 
     max_iterations: int
+    method: str
     backward: str
     step_lengths: int
     batched: bool
@@ -74,6 +75,8 @@ class _State(NamedTuple):
     xs: jax.Array
     us: jax.Array
     lq: Quadratic
+    exact: Any
+    """Hessians (T, n + m, n + m) and (n, n) with all second derivatives, for Newton steps; else None."""
     cost: jax.Array
     policy: Policy
     regularization: jax.Array
@@ -105,6 +108,7 @@ def ilqr(
     max_iterations: int = 100,
     tolerance: float | None = None,
     regularization: float = LIGHTEST,
+    method: Literal["gauss_newton", "newton"] = "gauss_newton",
     backward: Literal["scan", "associative"] = "scan",
     line_search: Literal["serial", "batched"] = "serial",
     step_lengths: int = 10,
@@ -140,6 +144,9 @@ def ilqr(
         tolerance: an expected decrease of the cost, as a fraction of 1 + |cost|, at which it has converged. By default
             1e-9 in float64 and 1e-5 in float32.
         regularization: added to the Hessian by the inputs, as little as is ever taken; it grows where steps fail.
+        method: "gauss_newton" leaves out the second derivatives of residuals and dynamics: iterations are quick, and
+            there are few where residuals are small at the optimum. "newton" has all of them (differential dynamic
+            programming): the last iterations double the digits whatever the residuals, each at several times the cost.
         backward: the backward pass, as a "scan" or as an "associative" one, in logarithmic depth, for devices with
             many cores. Same results; the latter without limits, and with running costs that are positive in u.
         line_search: try step lengths one after the other ("serial", the first is usually good) or roll all out at once
@@ -166,9 +173,9 @@ def ilqr(
     running, terminal = (cost_of(f"{n}_cost", c, terminal=n == "terminal") for n, c in
                          (("running", running_cost), ("terminal", terminal_cost)))  # fmt: skip
     steps = np.shape(us)[0]
-    _check(plant, running, terminal, steps, xs, limits, max_iterations, step_lengths, backward, line_search)
+    _check(plant, running, terminal, steps, xs, limits, max_iterations, step_lengths, method, backward, line_search)
     options = Options(
-        int(max_iterations), backward, int(step_lengths), line_search == "batched", xs is not None, verbose
+        int(max_iterations), method, backward, int(step_lengths), line_search == "batched", xs is not None, verbose
     )
     return _ilqr(
         plant, running, terminal, x0, us, xs, _bounds(plant, limits, steps), tolerance, regularization, options
@@ -213,11 +220,12 @@ def _start(options: Options, problem: Problem, us: jax.Array, xs: jax.Array | No
     zero = lambda *shape: jnp.zeros(shape, dtype)
     rows = jnp.tile(problem.x0[None], (T + 1, 1)) if xs is None else xs.at[0].set(problem.x0)
     lq = Quadratic(zero(T, n, n + m), zero(T, n), zero(T, n + m), zero(T, n + m, n + m), zero(n), zero(n, n))
+    exact = (lq.H, lq.H_end) if options.method == "newton" else None
     nothing = Policy(zero(T, m), zero(T, m, n), zero())
     count = jnp.array(0)
     us = us if problem.lower is None else jnp.clip(us, problem.lower, problem.upper)
     return _State(
-        rows, us, lq, zero() + jnp.inf, nothing,
+        rows, us, lq, exact, zero() + jnp.inf, nothing,
         regularization, count, zero(), count - 1, count, count, zero(options.max_iterations, len(COLUMNS)),
     )  # fmt: skip
 
@@ -242,11 +250,11 @@ def _iteration(options: Options, problem: Problem, settings: Any, s: _State) -> 
     else:
         length = lengths[0]
         xs, us, after = _rollout(options, problem, s, length)
-    cost, lq = _expansion(options, problem, xs, us, after)
+    cost, lq, exact = _expansion(options, problem, xs, us, after)
     accepted = good(cost, _gap(lq), length)
     accepted = accepted & jnp.isfinite(lq.H).all() & jnp.isfinite(lq.F).all()
     choose = lambda new, old: jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)
-    xs, us, lq, cost = choose((xs, us, lq, cost), (s.xs, s.us, s.lq, s.cost))
+    xs, us, lq, exact, cost = choose((xs, us, lq, exact, cost), (s.xs, s.us, s.lq, s.exact, s.cost))
 
     exhausted = ~accepted & (options.batched | (s.length + 1 >= options.step_lengths))
     easy = accepted & (length >= 0.5)
@@ -255,7 +263,7 @@ def _iteration(options: Options, problem: Problem, settings: Any, s: _State) -> 
     weight = jnp.where(easy, jnp.maximum(weight / FACTOR, lightest), weight)
     renew = accepted | exhausted
     policy, weight = jax.lax.cond(
-        renew, lambda: _directions(options, problem, us, lq, weight), lambda: (s.policy, weight)
+        renew, lambda: _directions(options, problem, us, lq, exact, weight), lambda: (s.policy, weight)
     )  # a trial that fails needs no other direction, only a shorter step
     gap = _gap(lq)
     needed = jnp.where(gap > 0, 2 * policy.change / jnp.where(gap > 0, gap, 1), 0)
@@ -276,7 +284,7 @@ def _iteration(options: Options, problem: Problem, settings: Any, s: _State) -> 
     status = jnp.where(first & ~accepted, Status.NOT_FINITE, status).astype(s.status.dtype)
     report(options.verbose, COLUMNS, iterations - 1, row, counts)
     halving = jnp.where(renew, 0, s.length + 1)
-    return _State(xs, us, lq, cost, policy, weight, halving, penalty, status, iterations, s.tries + 1, history)
+    return _State(xs, us, lq, exact, cost, policy, weight, halving, penalty, status, iterations, s.tries + 1, history)
 
 
 def _rollout(options: Options, problem: Problem, s: _State, length: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -307,8 +315,8 @@ def _total(problem: Problem, xs: jax.Array, us: jax.Array) -> jax.Array:
     return jax.vmap(value)(xs[:-1], us, steps).sum() + end
 
 
-def _expansion(options: Options, problem: Problem, xs: Any, us: Any, after: Any) -> tuple[jax.Array, Quadratic]:
-    """Return the cost of a motion, and the linear-quadratic problem around it."""
+def _expansion(options: Options, problem: Problem, xs: Any, us: Any, after: Any) -> tuple[jax.Array, Quadratic, Any]:
+    """Return the cost of a motion, the linear-quadratic problem around it, and for Newton steps its exact Hessians."""
     plant, T, n = problem.plant, us.shape[0], problem.plant.ndx
     known = jax.vmap(plant.first_order)(xs, jnp.concatenate([after, xs[-1:]]))
     early, late = (jax.tree.map(lambda x: x[part], known) for part in (slice(T), T))
@@ -316,13 +324,24 @@ def _expansion(options: Options, problem: Problem, xs: Any, us: Any, after: Any)
     F = jax.vmap(plant.linearize)(xs[:-1], us, after, early)
     f = jax.vmap(plant.difference)(xs[1:], after) if options.gaps else jnp.zeros((T, n), xs.dtype)
     end, h_end, H_end = problem.terminal.expansion(plant, xs[-1], jnp.zeros_like(us[0]), T, late)
-    return values.sum() + end, Quadratic(F, f, h, H, h_end[:n], H_end[:n, :n])
+    h_end, H_end = h_end[:n], H_end[:n, :n]
+    exact = None
+    if options.method == "newton":
+        smooth = problem._replace(plant=plant.differentiable)
+        exact = hessians(smooth, us, costates(F, h[:, :n], h_end), xs, after)
+    return values.sum() + end, Quadratic(F, f, h, H, h_end, H_end), exact
 
 
-def _directions(options: Options, problem: Problem, us: Any, lq: Quadratic, weight: Any) -> tuple[Policy, jax.Array]:
-    """Return the step to take, and the regularisation under which there is one."""
+def _directions(
+    options: Options, problem: Problem, us: Any, lq: Quadratic, exact: Any, weight: Any
+) -> tuple[Policy, jax.Array]:
+    """Return the step to take, and the regularisation under which there is one.
 
-    def of(weight: jax.Array) -> Policy:
+    Newton's, if there is a least cost to go with that regularisation; far from an optimum there may be none, and the
+    step is that of Gauss and Newton.
+    """
+
+    def of(weight: jax.Array, lq: Quadratic = lq) -> Policy:
         if problem.lower is not None:
             assert problem.upper is not None
             return backward.within_bounds(lq, weight, problem.lower - us, problem.upper - us)
@@ -330,6 +349,10 @@ def _directions(options: Options, problem: Problem, us: Any, lq: Quadratic, weig
 
     finite = lambda policy: jnp.isfinite(policy.change) & jnp.isfinite(policy.K).all()
     failed = lambda policy, weight: ~finite(policy) & (weight <= HEAVIEST)
+    if exact is not None:
+        newton = lq._replace(H=exact[0], H_end=exact[1])
+        lq = jax.tree.map(lambda a, b: jnp.where(finite(of(weight, newton)), a, b), newton, lq)
+        of = partial(of, lq=lq)
     policy, weight = _again(failed, of, weight)
     return finite_or_zero(policy), weight
 
@@ -378,7 +401,7 @@ def _bounds(plant: Plant, limits: Any, steps: int) -> tuple[jax.Array, jax.Array
 
 def _check(
     plant: Plant, running: Cost, terminal: Cost, steps: int, xs: Any, limits: Any, max_iterations: Any,
-    step_lengths: Any, backward: Any, line_search: Any,
+    step_lengths: Any, method: Any, backward: Any, line_search: Any,
 ) -> None:  # fmt: skip
     """Raise an error that names the argument, what came and what was wanted."""
     if steps < 1:
@@ -390,6 +413,8 @@ def _check(
     for name, value in (("max_iterations", max_iterations), ("step_lengths", step_lengths)):
         if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
             raise ValueError(f"{name} must be a positive integer; got {value!r}")
+    if method not in ("gauss_newton", "newton"):
+        raise ValueError(f'method must be "gauss_newton" or "newton"; got {method!r}')
     if backward not in ("scan", "associative"):
         raise ValueError(f'backward must be "scan" or "associative"; got {backward!r}')
     if line_search not in ("serial", "batched"):

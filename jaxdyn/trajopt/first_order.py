@@ -23,11 +23,9 @@ from jaxdyn.recursion import batched
 
 LARGEST = 48
 """Number of degrees of freedom up to which arrays are better than recursions."""
-_FIXED = {"revolute", "continuous", "prismatic", "helical", "cylindrical", "spherical"} | {
-    "translation",
-    "planar",
-    "free",
-}
+_FIXED = {
+    "revolute", "continuous", "prismatic", "helical", "cylindrical", "spherical", "translation", "planar", "free",
+}  # fmt: skip
 """Joint types whose columns are fixed in the body."""
 _CROSS = np.zeros((6, 6, 6))
 """V x X = _CROSS[i, j, k] V_k X_j."""
@@ -64,18 +62,7 @@ def is_covered(model: Model) -> bool:
     topology = model.topology
     if topology.mimic_names or not 0 < model.nv <= LARGEST:
         return False
-    fixed = {
-        "revolute",
-        "continuous",
-        "prismatic",
-        "helical",
-        "cylindrical",
-        "spherical",
-        "translation",
-        "planar",
-        "free",
-    }
-    return set(model.joint_types) <= fixed
+    return set(model.joint_types) <= _FIXED
 
 
 def _first_order(model: Model, q: jax.Array, qd: jax.Array, qdd: jax.Array) -> FirstOrder:

@@ -80,7 +80,7 @@ def _moved(problem: Any, change: Any, xs: jax.Array, us: jax.Array) -> tuple[jax
     if bounded:
         by_problem = jax.tree.map(jnp.add, by_problem, product(with_bounds))
     right = jax.tree.map(jnp.negative, by_problem)
-    H, H_end = _hessians(problem, at, xs)
+    H, H_end = hessians(problem, us, multipliers, xs, xs[1:])
     moved = jax.lax.custom_linear_solve(
         masked,
         only_free(right),
@@ -121,24 +121,41 @@ def _multipliers(problem: Any, xs: jax.Array, us: jax.Array) -> tuple[jax.Array,
     slopes = jax.vmap(jax.grad(of_cost))(jnp.zeros((T, n), xs.dtype), xs[:-1], us, jnp.arange(T))
     last = jax.grad(lambda xi: _end(problem, xi, xs[-1], us[0], T))(jnp.zeros(n, xs.dtype))
 
+    return F, costates(F, slopes, last)
+
+
+def costates(F: jax.Array, slopes: jax.Array, last: jax.Array) -> jax.Array:
+    """Return the multipliers (T + 1, n) of a motion, from the derivatives of its steps (T, n, n + m) and costs by x."""
+
     def step(mu: jax.Array, row: Any) -> Any:
-        mu = row[0] + row[1][:, :n].T @ mu
+        mu = row[0] + row[1][:, : len(mu)].T @ mu
         return mu, mu
 
-    _, rows = jax.lax.scan(step, last, (slopes, F), reverse=True)
-    return F, jnp.concatenate([rows, last[None]])
+    rows = jax.lax.scan(step, last, (slopes, F), reverse=True)[1]
+    return jnp.concatenate([rows, last[None]])
 
 
-def _hessians(problem: Any, at: _Point, xs: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the second derivatives of the Lagrangian by (xi, u) of every step, and at the end."""
-    T, n = at.u.shape[0], at.xi.shape[1]
+def hessians(problem: Any, us: jax.Array, mu: jax.Array, xs: jax.Array, after: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the second derivatives of the Lagrangian by states, in their tangents, and inputs of every step.
 
-    def hessian(u: Any, mu: Any, x: Any, x_after: Any, i: Any) -> jax.Array:
-        of = lambda z: _stage(problem, z[:n], z[n:], mu, x, x_after, i)
+    Args:
+        problem: the problem.
+        us: inputs, (T, m).
+        mu: multipliers, (T + 1, n); of them, those of the steps enter.
+        xs: states, (T + 1, nx).
+        after: where the steps lead, (T, nx): on a motion without gaps, the states but for the first.
+
+    Returns:
+        (T, n + m, n + m), and at the end (n, n).
+    """
+    (T, _), n = us.shape, mu.shape[1]
+
+    def hessian(u: Any, mu: Any, x: Any, after: Any, i: Any) -> jax.Array:
+        of = lambda z: _stage(problem, z[:n], z[n:], mu, x, after, i)
         return jax.jacfwd(jax.grad(of))(jnp.concatenate([jnp.zeros(n, u.dtype), u]))
 
-    H = jax.vmap(hessian)(at.u, at.mu[1:], xs[:-1], xs[1:], jnp.arange(T))
-    return H, jax.hessian(lambda xi: _end(problem, xi, xs[-1], at.u[0], T))(at.xi[-1])
+    H = jax.vmap(hessian)(us, mu[1:], xs[:-1], after, jnp.arange(T))
+    return H, jax.hessian(lambda xi: _end(problem, xi, xs[-1], us[0], T))(jnp.zeros(n, us.dtype))
 
 
 def _solved(F: jax.Array, H: jax.Array, H_end: jax.Array, free: jax.Array, b: _Point) -> _Point:

@@ -96,6 +96,42 @@ def test_a_process_that_dies_ends_the_others(pair):
     assert "another task died" in errors
 
 
+# Both sum up without end; one of them dies soon.
+SUMMING = f"""
+import os, sys
+import jax
+me, port, dies = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+jax.distributed.initialize(f"127.0.0.1:{{port}}", 2, me, heartbeat_timeout_seconds={HEARTBEAT})
+import numpy as np, jaxdyn
+from jaxdyn.simulate import sharded_rollout
+model, x = jaxdyn.load("pendulum"), np.ones((4, 1))
+loss = jax.jit(lambda x: (sharded_rollout(model, x, x, np.zeros((4, 6, 1)), dt=0.02).q ** 2).sum())
+for k in range(10**9):
+    jax.block_until_ready(loss(x))
+    if k == 3 and me == dies:
+        os._exit(7)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dies", [0, 1])
+def test_a_process_that_dies_during_a_sum_ends_the_others(dies):
+    """Also if it is the first, to which all others are connected: in bounded time, and with a word on why."""
+    port = free_port()
+    processes = [start(SUMMING, k, port, dies, devices=2) for k in (0, 1)]
+    try:
+        processes[dies].communicate(timeout=300)
+        died = time.monotonic()
+        assert processes[dies].returncode == 7
+        _, errors = processes[1 - dies].communicate(timeout=300)
+        assert time.monotonic() - died < HEARTBEAT + 30
+        assert processes[1 - dies].returncode not in (0, None)
+        assert "another task died" in errors or "gloo" in errors
+    finally:
+        for process in processes:
+            process.kill()
+
+
 # ---------------------------------------------------------------------- checkpoints
 STEPS, EVERY = 60_000, 2_000
 

@@ -97,6 +97,16 @@ def test_box_minimum():
     assert 0 < np.asarray(free).mean() < 1
 
 
+def test_bounds_that_are_far_away():
+    """With them the policy is that without, also after many steps of dynamics that amplify what is not symmetric."""
+    T, far = 200, jnp.full((200, 2), 1e6)
+    lq = random_problem(T=T, seed=3)
+    lq = lq._replace(H=1e-3 * lq.H, F=jnp.tile(lq.F[:1], (T, 1, 1)), f=0 * lq.f)
+    one, two = jax.jit(by_scan)(lq, 0.0), jax.jit(within_bounds)(lq, 0.0, -far, far)
+    for a, b in zip(one, two, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-8, atol=1e-8 * float(jnp.abs(a).max()))
+
+
 def test_one_step_within_bounds():
     lq = random_problem(T=1)
     bound = jnp.full((1, 2), 0.05)
@@ -148,6 +158,39 @@ def test_other_forms_find_the_same(reach, solution, options):
     assert other.status == Status.CONVERGED
     np.testing.assert_allclose(other.us, solution.us, atol=1e-7)
     assert int(other.iterations) == int(solution.iterations)
+
+
+def swung(method, **options):
+    """A pendulum that is asked to be where it cannot stay: residuals are large at the optimum."""
+    step = lambda x, u: x + 0.1 * jnp.stack([x[1], u[0] - 3 * jnp.sin(x[0])])
+    running = residual(lambda x, u: jnp.stack([jnp.sin(2 * x[0]) - 2, 0.3 * u[0]]))
+    options = {"tolerance": 1e-14, "method": method} | options
+    return ilqr(step, running, 5 * state(jnp.array([2.0, 1.0])), jnp.array([0.3, 0.0]), jnp.zeros((12, 1)), **options)
+
+
+def test_newton_steps_double_the_digits():
+    """Both methods find one optimum; of Newton's, what is left to gain falls with its square at the end."""
+    slow, fast = (swung(method) for method in ("gauss_newton", "newton"))
+    assert fast.status == slow.status == Status.CONVERGED
+    np.testing.assert_allclose(fast.us, slow.us, atol=1e-6)
+    left = lambda found: np.asarray(found.history["expected"])[: int(found.iterations)]
+    near = left(fast) < 1e-2
+    assert near[:-1].any()
+    assert (left(fast)[1:] < left(fast)[:-1] ** 2)[near[:-1]].all()
+    assert not (left(slow)[1:] < left(slow)[:-1] ** 2)[left(slow)[:-1] < 1e-2].any()
+
+
+def test_newton_steps_with_limits_and_a_robot(reach, solution):
+    """On the arm, the same optimum as by Gauss and Newton; limits are kept exactly."""
+    other = reach(solution.xs[0], jnp.zeros((15, 2)), GOAL, 1.0, method="newton")
+    assert other.status == Status.CONVERGED
+    np.testing.assert_allclose(other.us, solution.us, atol=1e-7)
+    top = 0.8 * float(swung("newton").us.max())
+    one, two = (swung(method, limits=(-9.0, top)) for method in ("gauss_newton", "newton"))
+    assert two.status == Status.CONVERGED
+    assert 1 <= int((two.us == top).sum()) < two.us.size
+    assert float(two.us.max()) == top
+    np.testing.assert_allclose(two.us, one.us, atol=1e-6)
 
 
 def test_starts_with_gaps(reach, solution):
@@ -327,6 +370,7 @@ def test_functions_of_ones_own():
         ({"limits": "force"}, "limits must be"),
         ({"xs": jnp.zeros((5, 4))}, r"xs must have shape \(6, 4\)"),
         ({"backward": "fast"}, "backward must be"),
+        ({"method": "fast"}, 'method must be "gauss_newton" or "newton"'),
         ({"backward": "associative", "limits": (-1.0, 1.0)}, "knows no limits"),
         ({"driven": ["elbow"]}, "elbow"),
         ({"max_iterations": 0}, "max_iterations must be a positive integer"),
