@@ -1,14 +1,16 @@
 """A strict environment: float64, no silent rank promotion; long sweeps only when asked for."""
 
+import gc
 import importlib.metadata
 import os
 from pathlib import Path
 
 # What tests wait for is the compiler: XLA's older code generator, without optimisation, takes less than half as long, and
-# is right as often. Read when JAX is imported; also by the programs that tests start.
+# is right as often; and no program is cut into parts for threads, as every core has tests of its own. Read when JAX is
+# imported; also by the programs that tests start.
 os.environ["XLA_FLAGS"] = (
     "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
-    + os.environ.get("XLA_FLAGS", "")
+    "--xla_cpu_parallel_codegen_split_count=1 " + os.environ.get("XLA_FLAGS", "")
 )
 os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # programs do not note the lines of Python that they are made of
 
@@ -21,6 +23,7 @@ import pytest
 import jaxdyn
 from jaxdyn.model.random_models import MOVING_JOINTS, random_tree
 
+gc.set_threshold(20_000)  # tracing makes many small objects that stay, and looking through them often takes long
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 

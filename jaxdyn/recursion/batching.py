@@ -174,8 +174,11 @@ def tiled(
         def flat(*args: Any) -> Any:
             """Run on arguments with both batches last."""
             width = max(x.shape[-1] for x in jax.tree.leaves(args))
-            both = lambda x: jnp.broadcast_to(x, (*x.shape[:-2], inner, width)) if max(x.shape[-2:]) > 1 else x
-            flattened = lambda x: both(x).reshape((*x.shape[:-2], -1))
+
+            def flattened(x: jax.Array) -> jax.Array:
+                both = (inner, width) if max(x.shape[-2:]) > 1 else (1, 1)
+                return jnp.broadcast_to(x, (*x.shape[:-2], *both)).reshape((*x.shape[:-2], both[0] * both[1]))
+
             out = many(*jax.tree.map(flattened, args))
             return jax.tree.map(lambda x: _to_batch(x, inner * width).reshape((*x.shape[:-1], inner, width)), out)
 
@@ -236,7 +239,9 @@ def in_small_batches(function: Kernel, most: int) -> Kernel:
 def _filled_up(x: jax.Array, size: int, nothing: bool = False) -> jax.Array:
     """Return x with rows added: copies of the last one, or zeros."""
     missing, last = size - len(x), x[-1:]
-    return jnp.concatenate([x, jnp.repeat(jnp.zeros_like(last) if nothing else last, missing, axis=0)]) if missing else x
+    return (
+        jnp.concatenate([x, jnp.repeat(jnp.zeros_like(last) if nothing else last, missing, axis=0)]) if missing else x
+    )
 
 
 def _empty(function: Kernel, args: Any, flags: list[bool]) -> Any:

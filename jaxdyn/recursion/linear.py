@@ -81,7 +81,8 @@ class Derivative(Linear):
         at = lambda *values: [wide(a) for a in self.kernel(with_values(leaves, self.moving, values))]
         moving = [leaves[i] for i in self.moving]
         if not self.transposed:
-            values = [jnp.broadcast_to(v, (*v.shape[:-1], max(v.shape[-1], a.shape[-1]))) for v, a in zip(moving, x)]
+            widths = [max(v.shape[-1], a.shape[-1]) for v, a in zip(moving, x, strict=True)]
+            values = [jnp.broadcast_to(v, (*v.shape[:-1], width)) for v, width in zip(moving, widths, strict=True)]
             return jax.jvp(at, values, [jnp.broadcast_to(a, v.shape) for a, v in zip(x, values, strict=True)])[1]
         summed = [False] * len(moving) if summed is None else summed
         values = [v if one else wide(v) for v, one in zip(moving, summed, strict=True)]

@@ -136,7 +136,9 @@ class _Slope(NamedTuple):
     def at(cls, joint: Joint, s: jax.Array) -> _Slope:
         C = _brackets(joint)
         n, twice = len(s), -np.einsum("ij,ji->", C[:, 0], C[:, 0])
-        A = (jnp.asarray(C.transpose(0, 2, 1).reshape(n * n, n), s.dtype) @ s.reshape(n, -1)).reshape(n, n, *s.shape[1:])
+        A = (jnp.asarray(C.transpose(0, 2, 1).reshape(n * n, n), s.dtype) @ s.reshape(n, -1)).reshape(
+            n, n, *s.shape[1:]
+        )
         t = -(A * A.swapaxes(0, 1)).sum((0, 1)) / twice
         c, dc = cot_defect(t), cot_defect(t, 1)
         return cls(A, c - t * dc, -dc)

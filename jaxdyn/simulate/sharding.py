@@ -35,8 +35,8 @@ def sharded_rollout(
     and results are global arrays, of which every process holds its part. Inputs are global arrays, or ordinary ones
     that are the same in every process. What comes after, such as a loss and its gradient, is summed up over all hosts
     by JAX. When a process dies, JAX ends the others with a message that says which, after
-    `jax.distributed.initialize(heartbeat_timeout_seconds=...)` at the latest; on CPUs, those that are in the middle of a
-    sum over hosts are ended at once, with a message of gloo, which does the sums.
+    `jax.distributed.initialize(heartbeat_timeout_seconds=...)` at the latest; on CPUs, those that are in the middle of
+    a sum over hosts are ended at once, with a message of gloo, which does the sums.
 
     Args:
         model: the model, for all of the batch.

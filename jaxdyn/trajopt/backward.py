@@ -54,7 +54,7 @@ def by_scan(lq: Quadratic, regularization: Any) -> Policy:
 
     def step(P: jax.Array, x: Any) -> Any:
         factor, W, V = _eliminated(x[1] + x[0].T @ (P @ x[0]), n)
-        return V, (factor, W)
+        return _symmetric(V), (factor, W)
 
     P, (factors, W) = jax.lax.scan(step, _end(lq), (G, L), reverse=True)
     return _policy(factors, W, 0.5 * P[n, n])
@@ -104,7 +104,7 @@ def within_bounds(lq: Quadratic, regularization: Any, lower: jax.Array, upper: j
         U = jnp.concatenate([K, k[:, None]], axis=1)
         cross = H_ux.T @ U
         P = H[: n + 1, : n + 1] + cross + cross.T + U.T @ (H_uu @ U)
-        return ((P + P.T) / 2, k), (k, K)  # rounding that is not symmetric would grow from step to step
+        return (_symmetric(P), k), (k, K)
 
     (P, _), (k, K) = jax.lax.scan(step, (_end(lq), jnp.zeros_like(lower[0])), (G, L, lower, upper), reverse=True)
     return Policy(k, K, 0.5 * P[n, n])
@@ -164,6 +164,11 @@ def _eliminated(H: jax.Array, n: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     factor = jax.lax.linalg.cholesky(H[n + 1 :, n + 1 :], symmetrize_input=False)
     W = jax.lax.linalg.triangular_solve(factor, H[n + 1 :, : n + 1], left_side=True, lower=True)
     return factor, W, H[: n + 1, : n + 1] - W.T @ W
+
+
+def _symmetric(P: jax.Array) -> jax.Array:
+    """Return the symmetric part: what rounding makes of the other would grow from step to step."""
+    return (P + P.T) / 2
 
 
 def _policy(factors: jax.Array, W: jax.Array, change: jax.Array) -> Policy:

@@ -2,8 +2,9 @@ r"""Differential dynamic programming: motions that are best, by Newton steps in 
 
 Every iteration replaces dynamics and costs by their expansions along the present motion (Gauss-Newton: second
 derivatives of residuals and dynamics are left out; or Newton, with all of them), solves that problem by a backward
-pass, and rolls its feedback out with the true dynamics. A start may have gaps between its states, :math:`f_i = f(x_i, u_i) \ominus x_{i+1}`; a step of
-length a closes them by that fraction (Mastalli et al. 2020), and what counts is :math:`J + \nu \sum |f_i|`.
+pass, and rolls its feedback out with the true dynamics. A start may have gaps between its states,
+:math:`f_i = f(x_i, u_i) \ominus x_{i+1}`; a step of length a closes them by that fraction (Mastalli et al. 2020), and
+what counts is :math:`J + \nu \sum |f_i|`.
 """
 
 from __future__ import annotations

@@ -135,7 +135,9 @@ def costates(F: jax.Array, slopes: jax.Array, last: jax.Array) -> jax.Array:
     return jnp.concatenate([rows, last[None]])
 
 
-def hessians(problem: Any, us: jax.Array, mu: jax.Array, xs: jax.Array, after: jax.Array) -> tuple[jax.Array, jax.Array]:
+def hessians(
+    problem: Any, us: jax.Array, mu: jax.Array, xs: jax.Array, after: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """Return the second derivatives of the Lagrangian by states, in their tangents, and inputs of every step.
 
     Args:
