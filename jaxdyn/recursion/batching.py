@@ -81,9 +81,7 @@ def batched(
 
         L = Derivative(
             kernel=lambda leaves: jax.tree.leaves(kernel(*jax.tree.unflatten(form, leaves))),
-            of_one=lambda kernel, tile, summed, linear_from: tiled(
-                kernel, tile=tile, summed=summed, linear_from=linear_from
-            ),
+            of_one=lambda kernel, tile, **options: tiled(kernel, tile=tile, **options),
             tile=lambda leaves: tile(*jax.tree.unflatten(form, leaves)),
             moving=moving,
             shapes=tuple((x.shape, x.dtype) for x in results),
@@ -144,7 +142,7 @@ def tiled(
     last: Kernel | None = None,
     like: Kernel | None = None,
     summed: Sequence[bool] | None = None,
-    linear_from: int | None = None,
+    zero_from: int | None = None,
 ) -> Stated:
     """Make a kernel on batches a function of one state, as `batched` does, that has no derivatives.
 
@@ -152,7 +150,7 @@ def tiled(
         kernel, tile, single, single_if, last, like: as in `batched`.
         summed: for each leaf of the result, whether it is a sum over the batch, (..., 1): then so it is over all tiles.
             Such a function is not to be batched twice.
-        linear_from: number of the argument from which on the kernel is linear in them; needed with `summed`.
+        zero_from: number of the argument from which on what fills up the last tile is zero, not a copy.
     """
 
     def one(*args: Any) -> Any:
@@ -196,7 +194,7 @@ def tiled(
         most = tile(*args) if in_tiles() else size
         run = many if summed is None else kernel
         out = _in_tiles(
-            run, size, most, is_batched, args, least=1 if last is None else 2, summed=summed, linear_from=linear_from
+            run, size, most, is_batched, args, least=1 if last is None else 2, summed=summed, zero_from=zero_from
         )
         if last is not None:
             out = jax.vmap(last, in_axes=(0, *jax.tree.map(lambda b: 0 if b else None, is_batched)))(out, *args)
@@ -272,7 +270,7 @@ def _in_tiles(
     args: Any,
     least: int,
     summed: Sequence[bool] | None = None,
-    linear_from: int | None = None,
+    zero_from: int | None = None,
 ) -> Any:
     """Run a kernel on a batch, the first axis of each batched leaf, in equal tiles of about `most` at most.
 
@@ -297,7 +295,7 @@ def _in_tiles(
     if tiles <= 1:
         return run(moving)
     width = -(-size // tiles)
-    linear = [linear_from is not None and i >= linear_from for i, b in enumerate(flags) if b]
-    moving = [_filled_up(x, tiles * width, nothing) for x, nothing in zip(moving, linear, strict=True)]
+    zero = [zero_from is not None and i >= zero_from for i, b in enumerate(flags) if b]
+    moving = [_filled_up(x, tiles * width, nothing) for x, nothing in zip(moving, zero, strict=True)]
     out = jax.lax.map(run, [x.reshape((tiles, width, *x.shape[1:])) for x in moving])
     return mapped(lambda x: x.sum(0), lambda x: x.reshape((tiles * width, *x.shape[2:]))[:size], out)

@@ -57,8 +57,7 @@ class Derivative(Linear):
     kernel: Kernel
     """A function of a list of leaves (..., batch), whose result is a list of such arrays."""
     of_one: Callable[..., Any]
-    """Makes a kernel a function of one state, given the tile for its arguments, which results are summed over the
-    batch, and the number of its first linear argument (see `batching.tiled`)."""
+    """Makes a kernel, given the tile for its arguments, a function of one state (see `batching.tiled`)."""
     tile: Callable[[Sequence[Any]], int]
     """Of the leaves, the tile of the kernel itself."""
     moving: tuple[int, ...]
@@ -70,35 +69,38 @@ class Derivative(Linear):
     """Of the leaves and x, the transposed product L* x in closed form, or None."""
     transposed: bool = False
 
-    def on_batches(self, *args: Any, summed: Sequence[bool] | None = None) -> list[Any]:
+    def on_batches(self, *args: Any, summed: Sequence[bool] | None = None, counts: Any = None) -> list[Any]:
         """Return L x, or L* x if transposed, of arrays (..., batch).
 
-        Where one leaf serves the whole batch, so may its change; transposed, the result is `summed` over the batch.
+        Where one leaf serves the whole batch, so may its change. Results that are `summed` are so over those states of
+        the batch that count.
         """
         leaves, x = args[: self.count], args[self.count :]
         size = max(a.shape[-1] for a in args)
         wide = lambda a: jnp.broadcast_to(a, (*a.shape[:-1], size))
         at = lambda *values: [wide(a) for a in self.kernel(with_values(leaves, self.moving, values))]
         moving = [leaves[i] for i in self.moving]
-        if not self.transposed:
+        if self.transposed:
+            shared = [False] * len(moving) if summed is None else summed
+            values = [v if one else wide(v) for v, one in zip(moving, shared, strict=True)]
+            cotangents = [wide(a) if counts is None else jnp.where(counts, wide(a), 0) for a in x]
+            product = self.pull_back(with_values(leaves, self.moving, values), cotangents)
+            product = jax.vjp(at, *values)[1](cotangents) if product is None else product
+            out = [summed_as(v, y.astype(v.dtype)) for y, v in zip(product, values, strict=True)]
+        else:
             widths = [max(v.shape[-1], a.shape[-1]) for v, a in zip(moving, x, strict=True)]
-            values = [jnp.broadcast_to(v, (*v.shape[:-1], width)) for v, width in zip(moving, widths, strict=True)]
-            return jax.jvp(at, values, [jnp.broadcast_to(a, v.shape) for a, v in zip(x, values, strict=True)])[1]
-        summed = [False] * len(moving) if summed is None else summed
-        values = [v if one else wide(v) for v, one in zip(moving, summed, strict=True)]
-        x_wide = [wide(a) for a in x]
-        product = self.pull_back(with_values(leaves, self.moving, values), x_wide)
-        if product is None:
-            product = jax.vjp(at, *values)[1](x_wide)
-        product = [summed_as(v, y.astype(v.dtype)) for y, v in zip(product, values, strict=True)]
-        return [y.sum(-1, keepdims=True) if one else y for y, one in zip(product, summed, strict=True)]
+            fit = lambda arrays: [jnp.broadcast_to(a, (*a.shape[:-1], n)) for a, n in zip(arrays, widths, strict=True)]
+            out = jax.jvp(at, fit(moving), fit(x))[1]
+        if summed is None:
+            return out
+        total = lambda y: y if y.shape[-1] == 1 else jnp.where(counts, y, 0).sum(-1, keepdims=True)
+        return [total(y) if one else y for y, one in zip(out, summed, strict=True)]
 
-    def _of_one(self, summed: Sequence[bool] | None = None) -> Any:
-        half = lambda *args: max(self.tile(args[: self.count]) // 2, 1)
-        return self.of_one(partial(self.on_batches, summed=summed), half, summed, self.count)
+    def _half(self, *args: Any) -> int:
+        return max(self.tile(args[: self.count]) // 2, 1)
 
     def run(self, *args: Any) -> list[Any]:
-        return self._of_one().one(*args)
+        return self.of_one(self.on_batches, self._half).one(*args)
 
     def run_many(
         self, size: int, is_batched: Sequence[bool], *args: Any, summed: Sequence[bool] | None = None
@@ -107,7 +109,11 @@ class Derivative(Linear):
 
         Results that are `summed` are so over the batch, and have no such axis.
         """
-        return self._of_one(summed).many(size, is_batched, *args)
+        if summed is None:
+            return self.of_one(self.on_batches, self._half).many(size, is_batched, *args)
+        kernel = lambda *args: self.on_batches(*args[:-1], summed=summed, counts=args[-1])
+        of_one = self.of_one(kernel, self._half, summed=summed, zero_from=len(args))
+        return of_one.many(size, [*is_batched, True], *args, jnp.ones(size, bool))
 
     def shapes_of(self, leaves: Sequence[Shape]) -> Sequence[Shape]:
         return [leaves[i] for i in self.moving] if self.transposed else self.shapes

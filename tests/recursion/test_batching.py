@@ -112,6 +112,43 @@ STATES_IN_STATES = lambda f: jax.vmap(jax.vmap(f, (None, 0, None)), (None, 0, No
 STATES_IN_MODELS = lambda f: jax.vmap(jax.vmap(f, (None, 0, None)), (0, None, None))
 
 
+def summed(f):
+    """A number that depends on all results for a batch of states, which share the model."""
+
+    def total(model, q):
+        out = jax.vmap(f, (None, 0, None))(model, q, 2)
+        weights = 1.0 + jnp.arange(len(q))
+        return (weights[:, None] * out["path"] ** 2).sum() + weights @ (out["end"] + out["model"] ** 2)
+
+    return total
+
+
+@pytest.mark.parametrize("size", [1, 4, 10])
+def test_gradients_by_what_a_batch_shares(size):
+    """They are sums over the batch: what fills up the last of the tiles of 4 does not count."""
+    q = Q.reshape(-1, N)[:size]
+    assert_same(lambda f: jax.grad(summed(f), argnums=(0, 1)), MODEL, q)
+
+
+def test_gradients_by_what_a_batch_of_batches_shares():
+    """Of the inner or the outer batch, or of both; and at second order, forward over reverse and reverse over it."""
+    q = Q[:, 0, 0]
+    by_model = lambda f: jax.grad(summed(f))
+    assert_same(lambda f: jax.vmap(by_model(f), (0, None)), MODELS, q)
+    assert_same(lambda f: jax.vmap(by_model(f), (ONE_SLOPE, None)), {**MODEL, "slope": SLOPE}, q)
+    assert_same(lambda f: jax.grad(lambda m, q: jax.vmap(summed(f), (None, 0))(m, q).sum()), MODEL, Q[:, :, 0])
+    assert_same(lambda f: jax.grad(lambda m, q: jax.vmap(summed(f), (0, None))(m, q).sum(), 1), MODELS, q)
+    along = lambda f: lambda m, q: jax.jvp(lambda m: by_model(f)(m, q), (m,), (m,))[1]
+    assert_same(along, MODEL, q, tolerance=1e-12)
+    square = lambda f: jax.grad(lambda m, q: sum((x**2).sum() for x in by_model(f)(m, q).values()), argnums=(0, 1))
+    assert_same(square, MODEL, q, tolerance=1e-12)
+
+
+def test_gradients_of_an_empty_batch_are_zero():
+    found = quickly(jax.grad(summed(f)))(MODEL, np.zeros((0, N)))
+    assert all(not np.any(x) for x in found.values())
+
+
 def test_states_in_states():
     assert_same(STATES_IN_STATES, MODEL, Q[:, 0], 2)
 
