@@ -27,9 +27,13 @@ def main() -> None:
     warnings.filterwarnings("ignore", module="brax|frax|mujoco")
 
     from benchmarks import report
+    from benchmarks.contenders.base import PEER_OPTIONS
 
+    if options.peers_as_they_come:
+        PEER_OPTIONS.clear()
     start = time.perf_counter()
     results: dict[str, Any] = {"machine": machine(core, options.dispatch), "form": "short" if options.short else "long"}
+    results["peers compiled with"] = PEER_OPTIONS or "XLA's defaults"
     report.say(f"core {core} of {results['machine']['cpu']}; CPU time per evaluation, ratios to Pinocchio")
     path = options.output or report.RESULTS / f"{results['form']}-{time.strftime('%Y%m%d-%H%M%S')}.json"
     for part in options.only:
@@ -129,6 +133,11 @@ def _options() -> argparse.Namespace:
         choices=("inline", "async"),
         default="inline",
         help="of JAX's calls: in the calling thread, or not",
+    )
+    parser.add_argument(
+        "--peers-as-they-come",
+        action="store_true",
+        help="compile JAX peers with XLA's defaults, as their users do; MJX then takes minutes to compile",
     )
     parser.add_argument("--output", type=Path, help="the JSON file; by default in benchmarks/results")
     options = parser.parse_args()

@@ -234,6 +234,11 @@ def in_small_batches(function: Kernel, most: int) -> Kernel:
     return split
 
 
+def _even(width: int) -> int:
+    """Return a width of tiles that vectors of a CPU divide, if that adds little."""
+    return width if width < 64 else -(-width // 8) * 8
+
+
 def _filled_up(x: jax.Array, size: int, nothing: bool = False) -> jax.Array:
     """Return x with rows added: copies of the last one, or zeros."""
     missing, last = size - len(x), x[-1:]
@@ -294,7 +299,7 @@ def _in_tiles(
     tiles = max(-(-size // most), min(least, size))
     if tiles <= 1:
         return run(moving)
-    width = -(-size // tiles)
+    width = _even(-(-size // tiles))
     zero = [zero_from is not None and i >= zero_from for i, b in enumerate(flags) if b]
     moving = [_filled_up(x, tiles * width, nothing) for x, nothing in zip(moving, zero, strict=True)]
     out = jax.lax.map(run, [x.reshape((tiles, width, *x.shape[1:])) for x in moving])
