@@ -1,7 +1,6 @@
 """Recursions over chains and trees."""
 
 from jaxdyn.recursion.batching import batched as batched
-from jaxdyn.recursion.batching import in_small_batches as in_small_batches
 from jaxdyn.recursion.batching import moving_leaves as moving_leaves
 from jaxdyn.recursion.batching import tiled as tiled
 from jaxdyn.recursion.limbs import branches as branches

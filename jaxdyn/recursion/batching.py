@@ -203,37 +203,6 @@ def tiled(
     return Stated(of_one, of_many, like)
 
 
-def in_small_batches(function: Kernel, most: int) -> Kernel:
-    """Return a function of which `jax.vmap` runs at most so many at once on a CPU, one such batch after the other.
-
-    Of use where a whole batch would not fit the caches, or would wait in a loop for its slowest member. The result has
-    no derivatives.
-    """
-    split = custom_vmap(function)
-
-    @split.def_vmap
-    def rule(size: int, is_batched: Any, *args: Any) -> Any:
-        flags, (leaves, form) = jax.tree.leaves(is_batched), jax.tree.flatten(args)
-        fixed = [x for x, b in zip(leaves, flags, strict=True) if not b]
-
-        def one(*moving: Any) -> Any:
-            still, rest = iter(fixed), iter(moving)
-            return function(*jax.tree.unflatten(form, [next(rest) if b else next(still) for b in flags]))
-
-        moving = [x for x, b in zip(leaves, flags, strict=True) if b]
-        tiles = -(-size // most) if in_tiles() else 1
-        if tiles <= 1:
-            out = jax.vmap(one)(*moving)
-        else:
-            width = -(-size // tiles)
-            rows = lambda x: _filled_up(x, tiles * width).reshape((tiles, width, *x.shape[1:]))
-            out = jax.lax.map(lambda moving: jax.vmap(one)(*moving), [rows(x) for x in moving])
-            out = jax.tree.map(lambda x: x.reshape((tiles * width, *x.shape[2:]))[:size], out)
-        return out, jax.tree.map(lambda _: True, out)
-
-    return split
-
-
 def _even(width: int) -> int:
     """Return a width of tiles that vectors of a CPU divide, if that adds little."""
     return width if width < 64 else -(-width // 8) * 8
@@ -300,6 +269,7 @@ def _in_tiles(
     if tiles <= 1:
         return run(moving)
     width = _even(-(-size // tiles))
+    tiles = max(-(-size // width), min(least, size))
     zero = [zero_from is not None and i >= zero_from for i, b in enumerate(flags) if b]
     moving = [_filled_up(x, tiles * width, nothing) for x, nothing in zip(moving, zero, strict=True)]
     out = jax.lax.map(run, [x.reshape((tiles, width, *x.shape[1:])) for x in moving])

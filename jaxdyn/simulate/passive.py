@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_derivatives import SymbolicZero
 
 from jaxdyn._numerics import cot_defect, rows, safe_reciprocal
 from jaxdyn.joints import Coordinates, Free, Joint, Planar, Spherical
 from jaxdyn.model import Model
 from jaxdyn.model.configuration import coordinates, in_order
 from jaxdyn.model.topology import Topology
-from jaxdyn.recursion import Ruled, batched
+from jaxdyn.recursion import Ruled, batched, tiled
 
 Kernel = Callable[..., Any]
 
@@ -36,18 +35,18 @@ def passive_force(model: Model, q: jax.Array, qd: jax.Array) -> jax.Array:
 def _unless_zero(force: Kernel, size: Callable[[Any], int] = len) -> Kernel:
     """Return a kernel force(k, ...), linear in k, as a function of one state that costs nothing where k is zero.
 
-    Its derivative by k does not vanish with k: where it is wanted, nothing is left out. `size` of k is the number of
-    forces.
+    Its derivatives leave nothing out: those by k, and the mixed ones, do not vanish with k. `size` of k is the number
+    of forces.
     """
     nothing = lambda k, *rest: jnp.zeros_like(jax.eval_shape(force, k, *rest))
     kernel = lambda *args: jax.lax.cond((args[0] != 0).any(), force, nothing, *args)
     like = lambda *args: jax.ShapeDtypeStruct((size(args[0]),), jnp.result_type(*args))
-    whole, short = (batched(f, tile=lambda *args: 2**30, like=like) for f in (force, kernel))
+    options: Any = {"tile": lambda *args: 2**30, "like": like}
+    short, whole = tiled(kernel, **options), batched(force, **options)
 
     def derivative(primals: Any, tangents: Any) -> Any:
         out = function(*primals)
-        by_k = not isinstance(tangents[0], SymbolicZero)
-        return out, (whole if by_k else short).along(primals, tangents, out)
+        return out, whole.along(primals, tangents, out)
 
     function = Ruled(short, derivative)
     return function
@@ -77,7 +76,7 @@ def _force_of_springs(topology: Topology) -> Kernel:
             )
             for at in curved
         ]
-        return _gathered(f.reshape((-1, f.shape[-1])) for f in forces)
+        return _gathered(f.reshape((-1, f.shape[-1])) for f in forces).astype(jnp.result_type(k, rest, q))
 
     def force(k: jax.Array, rest: jax.Array, q: jax.Array) -> jax.Array:
         parts, places = [], []
@@ -135,7 +134,7 @@ class _Slope(NamedTuple):
     @classmethod
     def at(cls, joint: Joint, s: jax.Array) -> _Slope:
         C = _brackets(joint)
-        n, twice = len(s), -np.einsum("ij,ji->", C[:, 0], C[:, 0])
+        n, twice = len(s), -float(np.einsum("ij,ji->", C[:, 0], C[:, 0]))
         A = (jnp.asarray(C.transpose(0, 2, 1).reshape(n * n, n), s.dtype) @ s.reshape(n, -1)).reshape(
             n, n, *s.shape[1:]
         )

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.model import Model
-from jaxdyn.recursion import in_small_batches
 from jaxdyn.simulate.integrators import Integrator
 from jaxdyn.trajopt import backward
 from jaxdyn.trajopt.backward import Policy, Quadratic
@@ -33,8 +32,6 @@ HEAVIEST = 1e9
 """Regularisation at which a solver gives up."""
 LIGHTEST = 1e-9
 FACTOR = 10.0
-TOGETHER = 16
-"""Problems of a batch that a CPU solves at once (measured): their expansions fit its caches."""
 
 
 class Problem(NamedTuple):
@@ -124,7 +121,7 @@ def ilqr(
     differentiated, forward and reverse, with respect to the model, x0, weights, targets and parameters of costs,
     `params` and limits: by the conditions that an optimum satisfies (implicit function theorem, with exact second
     derivatives), not through the iterations. That is as exact as the solution: ask for a small tolerance. Starts `us`
-    and `xs` have no influence on an optimum, and derivative zero; so have `extras`.
+    and `xs` have no influence on an optimum, and derivative zero; so have `extras`. Second derivatives are refused.
 
     Args:
         model: a model, whose state is x = (q, qd) and whose passive forces are included; or a function
@@ -380,11 +377,7 @@ def _gap(lq: Quadratic) -> jax.Array:
     return jnp.abs(lq.f).sum()
 
 
-def _solve_batches(options: Options, *args: Any) -> Found:
-    return in_small_batches(partial(_solve, options), TOGETHER)(*args)
-
-
-_optimum = differentiable(_solve_batches)
+_optimum = differentiable(_solve)
 
 
 # ---------------------------------------------------------------------- arguments

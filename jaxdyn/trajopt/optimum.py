@@ -50,9 +50,22 @@ def _unchanged(x: jax.Array) -> Any:
     return jnp.zeros_like(x) if jnp.issubdtype(x.dtype, jnp.floating) else np.zeros(x.shape, jax.dtypes.float0)
 
 
+@jax.custom_jvp
+def _once(xs: jax.Array, us: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return a solution, which the first derivative depends on, and refuse to be differentiated."""
+    return xs, us
+
+
+@_once.defjvp
+def _twice(primals: Any, tangents: Any) -> Any:
+    raise NotImplementedError(
+        "solutions can be differentiated once; for second derivatives take differences of first ones"
+    )
+
+
 def _moved(problem: Any, change: Any, xs: jax.Array, us: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return the changes of states, inputs and cost of an optimum along a change of its problem."""
-    xs, us = jax.lax.stop_gradient((xs, us))
+    xs, us = _once(xs, us)
     problem, change = (p._replace(plant=p.plant.differentiable) for p in (problem, change))
     plant, T, n = problem.plant, us.shape[0], problem.plant.ndx
     F, multipliers = _multipliers(problem, xs, us)

@@ -296,6 +296,26 @@ def test_batches(reach, solution):
     assert "1 of 3" in found.message
 
 
+def test_costs_that_know_of_what_is_batched():
+    """Functions may close over what `jax.vmap` runs through; a second derivative is refused."""
+    step = lambda x, u: x + 0.1 * u
+
+    def least(x0, w):
+        return ilqr(step, lambda x, u: w * (u @ u), lambda x: x @ x, x0, jnp.zeros((3, 1))).cost
+
+    one = jax.vmap(lambda w: least(jnp.ones(1), w))(jnp.array([1.0, 2.0]))
+    two = jax.vmap(jax.jit(least), (0, None))(jnp.ones((2, 1)), jnp.array(2.0))
+    np.testing.assert_allclose(one[1], two, rtol=1e-12)
+
+    def by_params(p):
+        return ilqr(
+            lambda x, u, p: x + p * u, torque(), state(jnp.zeros(1)), jnp.ones(1), jnp.zeros((3, 1)), params=p
+        ).cost
+
+    with pytest.raises(NotImplementedError, match="can be differentiated once"):
+        jax.hessian(by_params)(0.7)
+
+
 def test_failures_have_a_status(reach, solution):
     nan = reach(jnp.full(4, jnp.nan), jnp.zeros((15, 2)), GOAL, 1.0)
     assert nan.status == Status.NOT_FINITE
