@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 
 # What tests wait for is the compiler: XLA's older code generator, without optimisation, takes less than half as long, and
-# is right as often; and no program is cut into parts for threads, as every core has tests of its own. Read when JAX is
-# imported; also by the programs that tests start.
+# is right as often. Read when JAX is imported; also by the programs that tests start.
 os.environ["XLA_FLAGS"] = (
     "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
-    "--xla_cpu_parallel_codegen_split_count=1 " + os.environ.get("XLA_FLAGS", "")
+    + os.environ.get("XLA_FLAGS", "")
 )
 os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # programs do not note the lines of Python that they are made of
 

@@ -66,7 +66,7 @@ class Case:
 
 
 ROBOTS = {
-    "chain": lambda: random_chain(3, seed=1, joints=("revolute", "spherical", "prismatic"), armature=True),
+    "chain": lambda: random_chain(4, seed=1, joints=("revolute", "spherical", "prismatic"), armature=True),
     "tree on a floating base": lambda: random_tree(
         5, seed=2, joints=("revolute", "prismatic", "spherical"), floating_base=True, armature=True
     ),
