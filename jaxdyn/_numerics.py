@@ -258,6 +258,24 @@ def solve_rows(A: jax.Array, b: jax.Array) -> jax.Array:
     return jax.lax.scan(eliminate, (A, b), index)[0][1]
 
 
+def invert_rows(A: jax.Array) -> jax.Array:
+    """Return the inverse of small positive definite A (n, n, ..., batch) by Gauss and Jordan, in place.
+
+    Step j solves row j for its coordinate and puts it into the others, so that (x_j, b_j) change sides.
+    """
+    index = jnp.arange(len(A), dtype=np.int32)
+
+    def exchange(A: jax.Array, j: jax.Array) -> Any:
+        here, pivot = index == j, 1 / A[j, j]
+        row, column = pivot[None] * A[j], A[:, j]
+        row = jnp.where(_spread(here, row.ndim), pivot[None], row)
+        column = jnp.where(_spread(here, column.ndim), -1, column)
+        kept = jnp.where(_spread(here, A.ndim) | _spread(here, A.ndim - 1)[None], 0, A)
+        return kept - column[:, None] * row[None], None
+
+    return jax.lax.scan(exchange, A, index)[0]
+
+
 def eliminate_rows(D: jax.Array, U: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the columns of L, D = L L*, and of U L^-*, for small positive definite D (n, n, ...) and U (m, n, ...).
 

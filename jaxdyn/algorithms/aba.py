@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 
 from jaxdyn._checks import ModelError
-from jaxdyn._numerics import solve_rows
+from jaxdyn._numerics import invert_rows, solve_rows
 from jaxdyn.algorithms import arguments, implicit
 from jaxdyn.algorithms.articulation import Articulation, Rows, articulation, like_vector, tile_of_rows
 from jaxdyn.algorithms.crba import mass_matrix
@@ -89,11 +89,6 @@ def _base_matrix(P: ArticulatedInertia, armature: Rows) -> jax.Array:
     return matrix + _one_like(matrix) * jnp.stack(armature)[:, None]
 
 
-def _inverse(matrix: jax.Array) -> jax.Array:
-    """Return the inverse of a matrix (6, 6, ...)."""
-    return solve_rows(matrix[:, :, None], _one_like(matrix))
-
-
 def _one_like(matrix: jax.Array) -> jax.Array:
     """Return the identity with as many axes."""
     return jnp.eye(6, dtype=matrix.dtype).reshape((6, 6) + (1,) * (matrix.ndim - 2))
@@ -111,7 +106,7 @@ def _solve_base(outboard: Any, body: Any, keep: bool) -> Any:
     """
     (P, z), (M, b, _, _, tau, armature) = outboard, body
     matrix, force = _base_matrix(P.plus_rigid(M), armature), _force_on_base(z + b, tau)
-    inverse = _inverse(matrix) if keep else None
+    inverse = invert_rows(matrix) if keep else None
     a = solve_rows(matrix, force) if inverse is None else _times(inverse, force)
     return (ArticulatedInertia.zero(), Force.zero()), (inverse, tuple(a))
 
@@ -123,7 +118,7 @@ def _times(matrix: jax.Array, x: jax.Array) -> jax.Array:
 def _factor_base(outboard: ArticulatedInertia, body: Any) -> Any:
     """Cross the joint of a floating base: all that is needed of it is the inverse of its inertia."""
     M, _, _, armature = body
-    return ArticulatedInertia.zero(), _inverse(_base_matrix(outboard.plus_rigid(M), armature))
+    return ArticulatedInertia.zero(), invert_rows(_base_matrix(outboard.plus_rigid(M), armature))
 
 
 def _solve_base_for_torques(inverse: jax.Array, outboard: Force, tau: Rows) -> Any:

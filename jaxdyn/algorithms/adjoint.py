@@ -22,12 +22,12 @@ import jax
 import jax.numpy as jnp
 
 from jaxdyn.algorithms.articulation import articulation, joint_motions
-from jaxdyn.algorithms.motion import relative_motions, world_in_motion
+from jaxdyn.algorithms.motion import arrive, arrive_at_base, relative_motions, world_in_motion
 from jaxdyn.joints import combine
 from jaxdyn.model import Model
 from jaxdyn.model.configuration import coordinate_gradient
 from jaxdyn.recursion import summed_as
-from jaxdyn.spatial import Force, Mat3, Motion, RigidInertia, Vec3
+from jaxdyn.spatial import Force, Motion, RigidInertia, Vec3
 from jaxdyn.spatial.linear import outer
 
 
@@ -61,19 +61,6 @@ class Virtual(NamedTuple):
     """Virtual velocity, in link axes, if wanted."""
     by_inertia: RigidInertia | None
     """Derivative of W . f by the inertia in link axes, if wanted."""
-
-
-def _arrive(inboard: Any, X: Any) -> Any:
-    """Carry what the parent hands on to the link's origin."""
-    R, *motions = inboard
-    l = R @ X.p
-    return R @ X.R, [motion.shift(l) for motion in motions], l
-
-
-def _arrive_at_base(world: Any, X: Any) -> Any:
-    """Carry what the world hands on to a floating base, into its own axes."""
-    _, *motions = world
-    return Mat3.identity(), [motion.shift(X.p).rotate(X.R.T) for motion in motions], X.p
 
 
 def _cross(inboard: Any, body: Any, *, arrive: Any, wanted: tuple[bool, bool]) -> Any:
@@ -146,8 +133,8 @@ def pull_back(wanted: Any, x: jax.Array, model: Model, q: Any, qd: Any, qdd: Any
     bodies = list(zip(motions, joint_motions(links, virtual), columns, inertias, forces, strict=True))
     world = (*world_in_motion(model, base_motion), Motion.zero())
     parts = wanted[4] is True, wanted[0].inertia
-    cross = partial(_cross, arrive=_arrive, wanted=parts)
-    moved = joints.walk.outward(cross, world, bodies, partial(_cross, arrive=_arrive_at_base, wanted=parts))
+    cross = partial(_cross, arrive=arrive, wanted=parts)
+    moved = joints.walk.outward(cross, world, bodies, partial(_cross, arrive=arrive_at_base, wanted=parts))
     nothing = Felt(Force.zero(), Force.zero(), Force.zero())
     _, found = joints.walk.inward(_gather, nothing, list(zip(moved, velocities, virtual, strict=True)))
     tangent, by_qd, Mx = (joints.collect([tuple(c[i] for c in stage) for stage in found]) for i in range(3))

@@ -96,6 +96,19 @@ def _place(inboard: Any, link: Any) -> Any:
     return (R, p), Placed(R, p, l)
 
 
+def arrive(inboard: Any, X: Any) -> Any:
+    """Carry what the parent hands on, a rotation and motions, to the link's origin."""
+    R, *motions = inboard
+    l = R @ X.p
+    return R @ X.R, [motion.shift(l) for motion in motions], l
+
+
+def arrive_at_base(world: Any, X: Any) -> Any:
+    """Carry what the world hands on to a floating base, into its own axes."""
+    _, *motions = world
+    return Mat3.identity(), [motion.shift(X.p).rotate(X.R.T) for motion in motions], X.p
+
+
 def world_in_motion(model: Model, base_motion: Any = None, gravity: bool = True) -> Any:
     """Return what the world hands on: rotation, velocity, acceleration; gravity acts as one upward."""
     up = Vec3(*(-g for g in model.gravity)) if gravity else Vec3.zero()

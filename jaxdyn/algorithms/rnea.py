@@ -12,6 +12,7 @@ from jaxdyn.algorithms.adjoint import pull_back
 from jaxdyn.algorithms.articulation import articulation, like_vector, tile_of_rows
 from jaxdyn.algorithms.dense import Form, in_all_forms, inverse_dynamics_dense
 from jaxdyn.algorithms.motion import joint_columns, link_inertias, loaded_links, placed_links
+from jaxdyn.algorithms.variation import push_forward
 from jaxdyn.model import Model
 from jaxdyn.recursion import batched
 from jaxdyn.spatial import Force, Motion, Vec3
@@ -49,7 +50,7 @@ def _gravity_force(model: Model, q: Any, f_ext: Any) -> jax.Array:
 inverse_dynamics_of_state = in_all_forms(
     inverse_dynamics_kernel,
     inverse_dynamics_dense,
-    make=partial(batched, pull_back=pull_back),
+    make=partial(batched, pull_back=pull_back, push_forward=push_forward),
     like=lambda model, q, qd, *rest: like_vector(qd, model, q, rest),
 )
 _gravity_force_of_state = batched(

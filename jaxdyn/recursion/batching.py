@@ -33,6 +33,7 @@ def batched(
     single_if: Callable[..., bool] = lambda *args: True,
     last: Kernel | None = None,
     pull_back: Kernel | None = None,
+    push_forward: Kernel | None = None,
     like: Kernel | None = None,
 ) -> Any:
     """Make a kernel on batches a function of one state, to be batched and differentiated.
@@ -50,6 +51,8 @@ def batched(
         pull_back: the kernel's transposed derivative in closed form, if there is one: of (wanted, cotangent,
             *arguments) the cotangents of the arguments, or NotImplemented; `wanted` is like the arguments, with
             booleans in place of arrays, and where it is false the result does not count.
+        push_forward: the kernel's derivative in closed form, if there is one: of (changes, *arguments) the change of
+            the result, or NotImplemented; `changes` is like the arguments, with None in place of what does not change.
         like: of the arguments, shapes and types of the results for one state, as `jax.ShapeDtypeStruct`. Given it,
             the function is traced only in the way in which it is used: for one state or for a batch.
 
@@ -79,6 +82,16 @@ def batched(
             found = pull_back(wanted, cotangent, *jax.tree.unflatten(form, leaves)) if pull_back else NotImplemented
             return None if found is NotImplemented else [form.flatten_up_to(found)[i] for i in moving]
 
+        def pushed(leaves: Any, x: Any) -> Any:
+            """Return the change of the result in closed form, or None."""
+            if push_forward is None:
+                return None
+            changes = jax.tree.unflatten(form, with_values([None] * len(leaves), moving, x))
+            found = push_forward(changes, *jax.tree.unflatten(form, leaves))
+            if found is NotImplemented:
+                return None
+            return [y.astype(r.dtype) for y, r in zip(jax.tree.leaves(found), results, strict=True)]
+
         L = Derivative(
             kernel=lambda leaves: jax.tree.leaves(kernel(*jax.tree.unflatten(form, leaves))),
             of_one=lambda kernel, tile, **options: tiled(kernel, tile=tile, **options),
@@ -87,6 +100,7 @@ def batched(
             shapes=tuple((x.shape, x.dtype) for x in results),
             count=len(leaves),
             pull_back=transposed,
+            push_forward=pushed,
         )
         return jax.tree.unflatten(form_of_results, L(leaves, directions))
 

@@ -67,6 +67,8 @@ class Derivative(Linear):
     count: int
     pull_back: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any] | None] = lambda leaves, x: None
     """Of the leaves and x, the transposed product L* x in closed form, or None."""
+    push_forward: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any] | None] = lambda leaves, x: None
+    """Of the leaves and x, the product L x in closed form, or None."""
     transposed: bool = False
 
     def on_batches(self, *args: Any, summed: Sequence[bool] | None = None, counts: Any = None) -> list[Any]:
@@ -88,13 +90,19 @@ class Derivative(Linear):
             product = jax.vjp(at, *values)[1](cotangents) if product is None else product
             out = [summed_as(v, y.astype(v.dtype)) for y, v in zip(product, values, strict=True)]
         else:
-            widths = [max(v.shape[-1], a.shape[-1]) for v, a in zip(moving, x, strict=True)]
-            fit = lambda arrays: [jnp.broadcast_to(a, (*a.shape[:-1], n)) for a, n in zip(arrays, widths, strict=True)]
-            out = jax.jvp(at, fit(moving), fit(x))[1]
+            product = self.push_forward(leaves, x)
+            out = self._by_autodiff(at, moving, x) if product is None else [wide(a) for a in product]
         if summed is None:
             return out
         total = lambda y: y if y.shape[-1] == 1 else jnp.where(counts, y, 0).sum(-1, keepdims=True)
         return [total(y) if one else y for y, one in zip(out, summed, strict=True)]
+
+    @staticmethod
+    def _by_autodiff(at: Kernel, moving: Sequence[Any], x: Sequence[Any]) -> list[Any]:
+        """Return L x; where one leaf serves the whole batch, so may its change."""
+        widths = [max(v.shape[-1], a.shape[-1]) for v, a in zip(moving, x, strict=True)]
+        fit = lambda arrays: [jnp.broadcast_to(a, (*a.shape[:-1], n)) for a, n in zip(arrays, widths, strict=True)]
+        return jax.jvp(at, fit(moving), fit(x))[1]
 
     def _smaller(self, *args: Any) -> int:
         """Return the tile: derivatives have about twice as many rows as the kernel (measured)."""

@@ -1,4 +1,4 @@
-"""The adjoint of inverse dynamics in closed form is what JAX makes of the kernel itself."""
+"""Derivatives of inverse dynamics in closed form, transposed and forward, are what JAX makes of the kernel itself."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def gradients(function, model, base_motion):
     return quickly(pulled)
 
 
-@pytest.mark.parametrize(
+MODELS = pytest.mark.parametrize(
     ("make", "based"),
     [
         long(lambda: random_tree(10, armature=True), False, id="tree"),
@@ -44,6 +44,9 @@ def gradients(function, model, base_motion):
         pytest.param(geared, False, id="geared"),
     ],
 )
+
+
+@MODELS
 def test_closed_form_is_the_transposed_derivative(make, based):
     model = make()
     s = random_state(model)
@@ -51,6 +54,35 @@ def test_closed_form_is_the_transposed_derivative(make, based):
     args = s["tau"], model.inertia, model.armature, *(s[name] for name in WANTED[2:])
     found, right = (gradients(f, model, base_motion)(*args) for f in (IN_CLOSED_FORM, BY_AUTODIFF))
     for name in WANTED:
+        assert relative(found[name], right[name]) < 1e-13, name
+
+
+@MODELS
+def test_closed_form_is_the_derivative_along_a_direction(make, based):
+    """Along all arguments at once and, on one model, along each alone: then others are known not to change."""
+    model = make()
+    alone = WANTED if make is geared else ()
+    s = random_state(model)
+    base_motion = tuple(np.random.default_rng(5).normal(size=(2, 6))) if based else None
+    values = model.inertia, model.armature, *(jnp.asarray(s[name]) for name in WANTED[2:])
+    directions = [jnp.asarray(np.random.default_rng(6).normal(size=x.shape)) for x in values]
+
+    def pushed(function):
+        at = lambda inertia, armature, *rest: function(
+            model.replace(inertia=inertia, armature=armature).moving, *rest, base_motion
+        )
+
+        def along(values, directions):
+            one_by_one = {}
+            for i, name in enumerate(alone):
+                of = lambda x: at(*(x if k == i else value for k, value in enumerate(values)))
+                one_by_one[name] = jax.jvp(of, (values[i],), (directions[i],))[1]
+            return one_by_one | {"all": jax.jvp(at, values, directions)[1]}
+
+        return quickly(along)(values, tuple(directions))
+
+    found, right = pushed(IN_CLOSED_FORM), pushed(BY_AUTODIFF)
+    for name in found:
         assert relative(found[name], right[name]) < 1e-13, name
 
 
@@ -63,13 +95,16 @@ def test_forces_at_no_acceleration():
         of = lambda inertia, armature, q, qd: function(
             model.replace(inertia=inertia, armature=armature), q, qd, None, None, None
         )
-        return quickly(lambda *args: jax.vjp(of, *args)[1](s["tau"]))(model.inertia, model.armature, s["q"], s["qd"])
+        values = model.inertia, model.armature, *(jnp.asarray(s[name]) for name in ("q", "qd"))
+        both = lambda *args: (jax.vjp(of, *args)[1](s["tau"]), jax.jvp(of, args, args)[1])
+        return quickly(both)(*values)
 
-    found, right = gradient(IN_CLOSED_FORM), gradient(BY_AUTODIFF)
+    (found, along), (right, right_along) = gradient(IN_CLOSED_FORM), gradient(BY_AUTODIFF)
     assert not np.any(right[1])
     assert not np.any(found[1])
     for i in (0, 2, 3):
         assert relative(found[i], right[i]) < 1e-13
+    assert relative(along, right_along) < 1e-13
 
 
 class Ring(Joint):
