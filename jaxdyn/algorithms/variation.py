@@ -92,7 +92,7 @@ def push_forward(changes: Any, model: Model, q: Any, qd: Any, qdd: Any, f_ext: A
     links = joints.links(model, q)
     dq_rows, dqd_rows, dqdd_rows = (
         joints.rows(x) if x is not None else [(0.0,) * stage.width for stage in joints.stages]
-        for x in (None if dq is None else tangent(model, q, dq), dqd, dqdd)
+        for x in (None if dq is None else tangent(model, q, jnp.broadcast_arrays(dq, q)[0]), dqd, dqdd)
     )
     slopes = joints.subspace_slopes(model, q, qd, jnp.zeros_like(qd) if qdd is None else qdd)
     rates = joints.subspace_rates(model, q, qd)

@@ -86,6 +86,21 @@ def test_closed_form_is_the_derivative_along_a_direction(make, based):
         assert relative(found[name], right[name]) < 1e-13, name
 
 
+def test_a_batch_may_share_the_state_or_the_direction():
+    """Joints with and without a manifold of their own."""
+    model = random_chain(2, joints=("spherical", "revolute"))
+    s, normal = random_state(model), np.random.default_rng(7).normal
+    along = lambda q, dq: jax.jvp(lambda q: jaxdyn.inverse_dynamics(model, q, s["qd"], s["qdd"]), (q,), (dq,))[1]
+    states, directions = s["q"] + 0.1 * normal(size=(3, model.nq)), normal(size=(3, model.nq))
+    each = quickly(jax.vmap(along))
+    for axes in ((0, None), (None, 0)):
+        args = [
+            x if axis == 0 else np.repeat(x[:1], 3, axis=0) for x, axis in zip((states, directions), axes, strict=True)
+        ]
+        shared = [x if axis == 0 else x[0] for x, axis in zip((states, directions), axes, strict=True)]
+        assert relative(quickly(jax.vmap(along, in_axes=axes))(*shared), each(*args)) < 1e-14
+
+
 def test_forces_at_no_acceleration():
     """Without qdd, armature does not enter."""
     model = jaxdyn.load("arm7").moving
