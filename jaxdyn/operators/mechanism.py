@@ -1,4 +1,4 @@
-"""How spatial operators run on a robot at a configuration: phi and psi as sweeps, all others body by body.
+"""How spatial operators run on a robot at a configuration: in passes over the bodies (see `passes`).
 
 A vector of joint space is by stage and column, as in `algorithms.articulation`; one of body space is by stage, six
 components about each body's own origin. Arrays have the batch as last axis, and before it, if there is one, an
@@ -7,22 +7,25 @@ axis of columns: an operator applied to a matrix.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property, partial
+from itertools import groupby
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdyn.algorithms.articulation import Rows, articulation
-from jaxdyn.algorithms.motion import joint_columns, link_inertias, moving_links, placed_links, world_in_motion
+from jaxdyn.algorithms.motion import joint_columns, link_inertias, moving_links, world_in_motion
 from jaxdyn.model import Model
+from jaxdyn.operators.expressions import Atom
+from jaxdyn.operators.passes import FILTER, PLACE, Body, Pass, passes
 from jaxdyn.operators.steps import (
-    BASE_SWEEPS,
-    BODY_BY_BODY,
-    SWEEPS,
     Base,
     Factor,
     Frames,
+    Placed,
     as_force,
     as_motion,
     factor_base_step,
@@ -38,10 +41,14 @@ Stages = list[Any]
 
 
 class Mechanism:
-    """The bodies of a robot at a configuration, in axes common to all, each about its own origin."""
+    """The bodies of a robot at a configuration, in axes common to all, each about its own origin.
+
+    Poses and the filter are found when they are first asked for: by a pass that applies operators, on its way, or by
+    one of their own.
+    """
 
     def __init__(self, model: Model, q: jax.Array, *, root_axes: bool, columns: bool = False, qd: Any = None):
-        """Place the bodies.
+        """Take a robot.
 
         Args:
             model: the model, leaves (..., batch).
@@ -51,20 +58,17 @@ class Mechanism:
             qd: velocity, (nv, batch), if the bodies' own are wanted.
         """
         self.joints = articulation(model.topology)
-        self._model, self._columns = model, columns
+        self._model, self._columns, self._root_axes, self._states = model, columns, root_axes, q.shape[-1]
         self._links = self.joints.links(model, q)
-        self._placed: Stages
-        if qd is None:
-            self._placed = placed_links(self.joints, self._links, root_axes=root_axes)
-        else:
+        self._found: dict[Atom, Stages] = {}
+        """What is known of the bodies: `Placed`, and `Factor`."""
+        if qd is not None:
             at_rest = world_in_motion(model, gravity=False)
-            self._placed = moving_links(self.joints, model, self._links, q, qd, None, at_rest, root_axes=root_axes)
-            self.V: Stages = [m.V for m in self._placed]
+            moved = moving_links(self.joints, model, self._links, q, qd, None, at_rest, root_axes=root_axes)
+            parts = joint_columns(self._links, moved), link_inertias(self.joints, model, self._links, moved)
+            self._found[PLACE] = [Placed(m.R, H, m.l, M) for m, H, M in zip(moved, *parts, strict=True)]
+            self.V: Stages = [m.V for m in moved]
             """Velocities."""
-        self.H: Stages = self._spread(joint_columns(self._links, self._placed))
-        """Columns of the joints, H*(k)."""
-        self.l: Stages = self._spread([m.l for m in self._placed])
-        """From the parent's origin to the body's."""
 
     def _spread(self, tree: Any) -> Any:
         """Give data of the bodies the axis of columns."""
@@ -72,14 +76,34 @@ class Mechanism:
             return tree
         return jax.tree.map(lambda x: x if type(x) is float else x[..., None, :], tree)
 
-    @cached_property
-    def M(self) -> Stages:
-        """Inertias."""
-        return self._spread(self._inertias)
+    def _find(self, what: Atom) -> Stages:
+        """Return what is known of the bodies; if it is not known yet, find it by a pass of its own."""
+        if what not in self._found:
+            self._run(Pass((what,)), [()] * len(self._links))
+        return self._found[what]
+
+    @property
+    def _placed(self) -> list[Placed]:
+        return self._find(PLACE)
 
     @cached_property
-    def _inertias(self) -> Stages:
-        return link_inertias(self.joints, self._model, self._links, self._placed)
+    def _bodies(self) -> list[Placed]:
+        return self._spread(self._placed)
+
+    @property
+    def H(self) -> Stages:
+        """Columns of the joints, H*(k)."""
+        return [body.H for body in self._bodies]
+
+    @property
+    def l(self) -> Stages:  # noqa: E743 -- the papers' letter
+        """From the parent's origin to the body's."""
+        return [body.l for body in self._bodies]
+
+    @property
+    def M(self) -> Stages:
+        """Inertias."""
+        return [body.M for body in self._bodies]
 
     @cached_property
     def R(self) -> Stages:
@@ -108,8 +132,7 @@ class Mechanism:
     @cached_property
     def factor(self) -> list[Factor]:
         """Articulated inertias and gains."""
-        H, l = joint_columns(self._links, self._placed), [m.l for m in self._placed]
-        return self._spread(self.filtered(self._inertias, H, l, self.noise))
+        return self._spread(self._find(FILTER))
 
     @property
     def noise(self) -> list[Rows]:
@@ -118,7 +141,7 @@ class Mechanism:
 
     def use(self, factor: list[Factor]) -> None:
         """Take other articulated inertias and gains than the robot's own."""
-        self.__dict__["factor"] = self._spread(factor)
+        self._found[FILTER] = factor
 
     @property
     def roots(self) -> list[Rows]:
@@ -166,30 +189,70 @@ class Mechanism:
         return parts.reshape((-1, *parts.shape[2:]))
 
     # ------------------------------------------------------------------ operators
-    def apply(self, name: str, transposed: bool, x: Any, frames: Frames | None = None) -> Any:
+    def apply(self, name: str, transposed: bool, x: Any) -> Any:
         """Apply an operator, or its transpose, to a vector in stages."""
-        if name == "B":
-            return (self._from_bodies if transposed else self._to_bodies)(frames, x)
-        if name in ("E_psi", "K"):  # E_psi = E_phi tau_bar, K = E_phi G
-            inner = "tau_bar" if name == "E_psi" else "G"
-            order = ("E_phi", inner) if transposed else (inner, "E_phi")
-            for part in order:
-                x = self.apply(part, transposed, x)
-            return x
-        if name in SWEEPS:
-            step, base_step = SWEEPS[name][transposed], None
-            data = [self.l] if name in ("phi", "E_phi") else [self.H, self.l, [f.gains for f in self.factor]]
-            bodies = list(zip(zip(*data, strict=True), x, strict=True))
-            if name in BASE_SWEEPS and isinstance(base := self.factor[0].gains, Base):
-                bodies[0], base_step = x[0], partial(BASE_SWEEPS[name][transposed], base)
-            if transposed:
-                return self.joints.walk.outward(step, Motion.zero(), bodies, base_step)
-            return self.joints.walk.inward(step, Force.zero(), bodies, base_step)[1]
-        function = BODY_BY_BODY[name][transposed]
-        if name in ("H", "M", "A"):
-            data = {"H": self.H, "M": self.M, "A": self.armature}[name]
-            return [function(body, v) for body, v in zip(data, x, strict=True)]
-        return [function(H, part, v) for H, part, v in zip(self.H, self.factor, x, strict=True)]
+        return self.product((Atom(name, transposed=transposed),), x)
+
+    def product(self, atoms: Sequence[Atom], x: Any, frames: Sequence[Frames] = ()) -> Any:
+        """Apply a product of operators to a vector in stages; atoms in the order in which they are applied."""
+        for is_B, run in groupby(atoms, lambda atom: atom.name == "B"):
+            if is_B:
+                for atom in run:
+                    x = (self._from_bodies if atom.transposed else self._to_bodies)(frames[atom.frames], x)
+            else:
+                for one in passes(tuple(run)):
+                    x = self._run(self._finding(one, x), x)
+        return x
+
+    def _finding(self, one: Pass, x: Stages) -> Pass:
+        """Let a pass find poses or the filter on its way, if they are missing.
+
+        Not where there are several columns or states to a configuration: they would be found for each of them.
+        """
+        states = max((np.shape(leaf)[-1] for leaf in jax.tree.leaves(x) if np.ndim(leaf)), default=1)
+        if self._columns or states > self._states:
+            return one
+        if one.outward and PLACE not in self._found and "factor" not in one.needs:
+            return Pass((PLACE, *one.atoms))
+        if one.outward is False and FILTER not in self._found and "factor" in one.needs:
+            return Pass((FILTER, *one.atoms))
+        return one
+
+    def _run(self, one: Pass, x: Stages) -> Stages:
+        """Run a pass on a vector in stages, and keep what it finds of the bodies."""
+        finds = [what for what in (PLACE, FILTER) if what in one.atoms]
+        bodies = self._data(one.needs, columns=not finds)
+        if one.outward is None:
+            return [one.step((), both)[1].x for both in zip(bodies, x, strict=True)]
+        base_step = None
+        if self.joints.stages[0].is_base:
+            base_step = one.base_step(bodies[0].factor, root_axes=self._root_axes)
+            bodies[0] = bodies[0]._replace(factor=None)  # whole matrices: not for sweeps
+        data, walk = list(zip(bodies, x, strict=True)), self.joints.walk
+        if one.outward:
+            results = walk.outward(one.step, one.start, data, base_step)
+        else:
+            results = walk.inward(one.step, one.start, data, base_step)[1]
+        for what in finds:
+            self._found[what] = [result.found for result in results]
+        return [result.x for result in results]
+
+    def _data(self, needs: set[str], *, columns: bool) -> list[Body]:
+        """Return what a pass needs of the bodies."""
+        parts: dict[str, Stages] = {}
+        if "link" in needs:
+            inertias = self.joints.inertias(self._model, self._links)
+            parts["link"] = [(link.X, link.S, M) for link, M in zip(self._links, inertias, strict=True)]
+        if "placed" in needs:
+            parts["placed"] = self._bodies if columns else self._placed
+        if "armature" in needs:
+            parts["armature"] = self.armature
+        if "noise" in needs:
+            parts["noise"] = self.noise
+        if "factor" in needs:
+            parts["factor"] = self.factor
+        stages = range(len(self._links))
+        return [Body(**{name: part[k] for name, part in parts.items()}) for k in stages]
 
     def points(self, frames: Frames, k: int) -> list[tuple[jax.Array, Vec3]]:
         """Return by stage where frame k is (1) or is not (0), and its point relative to every body's origin."""
@@ -202,7 +265,7 @@ class Mechanism:
 
     def _to_bodies(self, frames: Any, x: jax.Array) -> Stages:
         """Return forces on bodies from forces at frames: B f."""
-        total: Stages = [Force.zero()] * len(self.H)
+        total: Stages = [Force.zero()] * len(self._links)
         for k in range(len(frames.body)):
             f = six(x[6 * k + i] for i in range(6))
             parts = zip(total, self.joints.stages, self.points(frames, k), strict=True)

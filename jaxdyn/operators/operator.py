@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any
+from itertools import groupby
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +18,10 @@ from jaxdyn.model import Model
 from jaxdyn.operators import expressions
 from jaxdyn.operators.expressions import Atom, Expression, Space
 from jaxdyn.operators.mechanism import Mechanism
+from jaxdyn.operators.passes import RIGID
 from jaxdyn.operators.steps import Frames
 from jaxdyn.recursion import batched
 from jaxdyn.spatial import Force
-
-RIGID = {"H", "phi", "E_phi", "M", "A", "B"}
-"""Operators that do not need the filter."""
 
 
 @jax.tree_util.register_dataclass
@@ -263,7 +262,7 @@ def _product(numbers: Sequence[Any]) -> Any:
 
 # ---------------------------------------------------------------------- application
 def _evaluate(expression: Expression, sources: Any, scalars: Any, frames: Any, x: jax.Array) -> jax.Array:
-    """Apply an expression to x (n, batch) or (n, columns, batch): factor by factor, from the right."""
+    """Apply an expression to x (n, batch) or (n, columns, batch): from the right, what belongs to a robot at once."""
     spaces = expression.spaces
     # Axes of the base will do where no others are seen: not those of another configuration, nor the world's.
     root_axes = len(sources) == 1 and spaces == ("joint", "joint") and "B" not in expression.names
@@ -278,13 +277,13 @@ def _evaluate(expression: Expression, sources: Any, scalars: Any, frames: Any, x
         total, total_at = None, at
         for term in expression.terms:
             y, y_space, y_at = x, space, at
-            for factor in reversed(term.factors):
-                if isinstance(factor, Expression):
-                    y, y_space, y_at = applied(factor, y, y_space, y_at)
+            for source, factors in groupby(reversed(term.factors), lambda factor: getattr(factor, "source", None)):
+                if source is None:
+                    for inner in factors:
+                        y, y_space, y_at = applied(cast(Expression, inner), y, y_space, y_at)
                     continue
-                y, y_at = brought(y, y_space, y_at, factor.source), factor.source
-                points = frames[factor.frames] if factor.name == "B" else None
-                y, y_space = robots[y_at].apply(factor.name, factor.transposed, y, points), factor.spaces[0]
+                y, y_at, atoms = brought(y, y_space, y_at, source), source, cast(list[Atom], list(factors))
+                y, y_space = robots[y_at].product(atoms, y, frames), atoms[-1].spaces[0]
             for i in term.scalars:
                 y = _times(scalars[i], y)
             y = y if term.sign > 0 else jax.tree.map(lambda part: -part, y)
@@ -319,7 +318,7 @@ def _plus(x: Any, y: Any, space: Any) -> Any:
 
 @lru_cache(maxsize=512)
 def _kernel(expression: Expression, rows: int, columns: int) -> Any:
-    in_rows = tile_of_rows(memory=20_000_000)
+    in_rows = tile_of_rows()
     like = lambda sources, scalars, frames, x: jax.ShapeDtypeStruct((rows, *x.shape[1:]), x.dtype)
     tile = lambda sources, scalars, frames, x: max(in_rows(sources[0].model, sources[0].q) // columns, 8)
     return batched(partial(_evaluate, expression), tile=tile, like=like)

@@ -15,7 +15,20 @@ from jaxdyn._numerics import eliminate_rows
 from jaxdyn.algorithms.aba import Gain, corrected, gains_of, innovations_of, smooth, whiten
 from jaxdyn.algorithms.articulation import Rows
 from jaxdyn.joints import combine
-from jaxdyn.spatial import ArticulatedInertia, Force, Motion, RigidInertia, Vec3
+from jaxdyn.spatial import ArticulatedInertia, Force, Mat3, Motion, RigidInertia, Vec3
+
+
+class Placed(NamedTuple):
+    """A body of a stage in common axes, about its own origin."""
+
+    R: Mat3
+    """Rotation from link axes."""
+    H: tuple[Motion, ...]
+    """Columns of the joint, H*(k)."""
+    l: Vec3
+    """From the parent's origin to the body's."""
+    M: RigidInertia
+    """Inertia."""
 
 
 class Factor(NamedTuple):
@@ -62,6 +75,21 @@ def as_motion(x: Any) -> Motion:
 def as_force(x: Any) -> Force:
     """Read a vector of body space as a force."""
     return Force(x.ang, x.lin)
+
+
+# ---------------------------------------------------------------------- poses
+def place_step(R: Mat3, link: Any) -> Any:
+    """Cross a joint outward with the rotation; the link's data is in its own axes."""
+    X, S, M = link
+    l = R @ X.p
+    R = R @ X.R
+    return R, Placed(R, tuple(s.rotate(R) for s in S), l, M.rotate(R))
+
+
+def place_base_step(world: Mat3, link: Any) -> Any:
+    """Cross the joint of a floating base, into its own axes."""
+    X, S, M = link
+    return Mat3.identity(), Placed(Mat3.identity(), S, X.p, M)
 
 
 # ---------------------------------------------------------------------- the filter (000 (36)-(41))
