@@ -114,6 +114,43 @@ def test_applying_sums_products_scalars_and_columns(arm, q):
     assert relative(columns, dense @ X) < 1e-13
 
 
+PRODUCTS = {
+    "two sweeps of one way, then two of the other": lambda s: s.H @ s.psi @ s.K @ s.K.T @ s.psi.T @ s.H.T,
+    "poses on the way out": lambda s: s.H @ s.phi @ s.M @ s.E_psi.T @ s.phi.T @ s.H.T + s.A,
+    "the filter on the way in": lambda s: s.m.T @ s.L @ s.m.inv(),
+    "a filter that comes late": lambda s: s.P_plus @ s.E_phi @ s.M @ s.phi.T,
+    "frames between": lambda s: s.G.T @ s.psi.T @ s.B("body_3") @ s.J("body_2"),
+}
+
+
+def test_passes_give_what_the_factors_give():
+    """Products at one vector share sweeps, with poses and filter; matrices of single factors do not."""
+    model = random_tree(5, seed=2, joints=("revolute", "universal"), floating_base=True, armature=True)
+    q = np.asarray(jaxdyn.neutral(model)) + np.random.default_rng(1).normal(size=model.nq)
+    X = np.random.default_rng(2).normal(size=(6 * model.nbodies, 3))
+
+    def run(q):
+        s = spatial_operators(model, q)
+        products = {name: product(s) for name, product in PRODUCTS.items()}
+        vectors = {name: A @ X[: A.shape[1], 0] for name, A in products.items()}
+        many = jax.vmap(lambda x: s.m.inv() @ x, in_axes=1, out_axes=1)(X[: model.nv])
+        alone = {name: getattr(s, name).as_matrix() for name in "H phi psi E_phi E_psi M P_plus A K L G m".split()}
+        frames = {"B": s.B("body_3").as_matrix(), "J": s.J("body_2").as_matrix()}
+        return vectors, many, alone | frames
+
+    vectors, many, d = jax.tree.map(np.asarray, quickly(run)(q))
+    truth = {
+        "two sweeps of one way, then two of the other": d["H"] @ d["psi"] @ d["K"] @ (d["H"] @ d["psi"] @ d["K"]).T,
+        "poses on the way out": d["H"] @ d["phi"] @ d["M"] @ d["E_psi"].T @ d["phi"].T @ d["H"].T + d["A"],
+        "the filter on the way in": d["m"].T @ d["L"] @ np.linalg.inv(d["m"]),
+        "a filter that comes late": d["P_plus"] @ d["E_phi"] @ d["M"] @ d["phi"].T,
+        "frames between": d["G"].T @ d["psi"].T @ d["B"] @ d["J"],
+    }
+    for name, found in vectors.items():
+        assert relative(found, truth[name] @ X[: truth[name].shape[1], 0]) < 1e-12, name
+    assert relative(many, np.linalg.solve(d["m"], X[: model.nv])) < 1e-12
+
+
 def test_velocities_and_forces_of_frames(arm, q):
     """phi* H* qd are the bodies' velocities; B picks frames, J is the Jacobian, of one frame and of several."""
     names, points = (arm.body_names[3], arm.body_names[1]), np.array([[0.1, 0.2, 0.3], [0.3, -0.1, 0.2]])
@@ -313,6 +350,30 @@ def test_nothing_dense_is_formed():
     assert n * 6 <= max(sizes) < n * n / 4
     assert max(sizes) <= 64 * n
     assert "while" in text
+
+
+SWEEPS = {
+    "as Newton-Euler, out and in": (2, lambda s: s.H @ s.phi @ s.M @ s.phi.T @ s.H.T),
+    "as the articulated-body algorithm, out, in and out": (3, lambda s: s.m.T.inv() @ s.m.inv()),
+    "in parts: poses, filter and E_phi and psi, all of it back": (3, lambda s: s.K.T @ s.psi.T @ s.psi @ s.K),
+    "nothing to sweep but poses": (1, lambda s: s.H @ s.M @ s.H.T),
+}
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_products_take_few_sweeps(arm, q, name):
+    count, product = SWEEPS[name]
+    sweeps = lambda f, *args: jax.jit(f).lower(*args).as_text().count("stablehlo.while")
+    assert sweeps(lambda q, x: product(spatial_operators(arm, q)) @ x, q, q) == count
+
+
+def test_many_vectors_at_one_configuration_share_poses_and_filter(arm, q):
+    """They are found before, for one state: no row of the filter's sweep is as long as the batch."""
+    run = jax.vmap(lambda q, x: innovations_factor(arm, q).inv() @ x, in_axes=(None, 0))
+    text = jax.jit(run).lower(q, jnp.ones((24, N))).as_text()
+    assert text.count("stablehlo.while") == 3
+    assert "stablehlo.sqrt" in text
+    assert not re.search(r"stablehlo.sqrt .*24x", text)
 
 
 def test_no_recompilation_by_other_numbers(arm, q):
