@@ -117,6 +117,7 @@ def _figures(results: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         theirs = last["Pinocchio_us_per_body"] / first["Pinocchio_us_per_body"]
         yield "cost per link, N = 512 against N = 8, float64", f"{ratio:.2f} (Pinocchio {theirs:.2f})"
     yield from _operators(results.get("operators", []))
+    yield from _parallel(results.get("parallel", []))
     yield from _papers(results)
 
 
@@ -129,6 +130,14 @@ def _operators(rows: Rows) -> Iterable[tuple[str, str]]:
         first, last = (find(rows, expression=name, bodies=n) for n in (8, 512))
         if first and last:
             yield f"{name}, cost per link, N = 512 against N = 8", f"{last['us_per_body'] / first['us_per_body']:.2f}"
+
+
+def _parallel(rows: Rows) -> Iterable[tuple[str, str]]:
+    for quantity, precision in dict.fromkeys((row["quantity"], row["precision"]) for row in rows):
+        chosen = [row for row in rows if (row["quantity"], row["precision"]) == (quantity, precision)]
+        links = " / ".join(str(row["bodies"]) for row in chosen)
+        values = " / ".join(f"{row['ratio']:.2f}" for row in chosen)
+        yield f"{quantity} in logarithmic depth, B = 1, {precision}, ratio to sweeps: N = {links}", values
 
 
 def _throughput(rows: Rows) -> Iterable[tuple[str, str]]:
