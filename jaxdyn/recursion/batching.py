@@ -35,6 +35,7 @@ def batched(
     pull_back: Kernel | None = None,
     push_forward: Kernel | None = None,
     like: Kernel | None = None,
+    factor: int | None = None,
 ) -> Any:
     """Make a kernel on batches a function of one state, to be batched and differentiated.
 
@@ -55,6 +56,8 @@ def batched(
             the result, or NotImplemented; `changes` is like the arguments, with None in place of what does not change.
         like: of the arguments, shapes and types of the results for one state, as `jax.ShapeDtypeStruct`. Given it,
             the function is traced only in the way in which it is used: for one state or for a batch.
+        factor: number of an argument, an array, in which the kernel is linear. Where it is zero for the whole batch,
+            derivatives by the others cost nothing.
 
     Returns:
         A function of the same arguments without the batch axis, for use under `jit`, `vmap`, `grad`, ...
@@ -74,6 +77,7 @@ def batched(
         moving, directions = moving_leaves(tangents)
         if not moving:
             return jax.tree.map(jnp.zeros_like, like)
+        still = None if factor is None else len(jax.tree.leaves(primals[:factor]))
 
         def transposed(leaves: Any, cotangents: Any) -> Any:
             """Return the cotangents of what moves in closed form, or None."""
@@ -101,6 +105,7 @@ def batched(
             count=len(leaves),
             pull_back=transposed,
             push_forward=pushed,
+            factor=None if still is None or still in moving else still,
         )
         return jax.tree.unflatten(form_of_results, L(leaves, directions))
 

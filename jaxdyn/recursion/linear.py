@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Primitive
+from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 Kernel = Callable[..., Any]
@@ -69,6 +69,8 @@ class Derivative(Linear):
     """Of the leaves and x, the transposed product L* x in closed form, or None."""
     push_forward: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any] | None] = lambda leaves, x: None
     """Of the leaves and x, the product L x in closed form, or None."""
+    factor: int | None = None
+    """Number of a leaf that does not move, and in which the kernel is linear: where it is zero, so is L."""
     transposed: bool = False
 
     def on_batches(self, *args: Any, summed: Sequence[bool] | None = None, counts: Any = None) -> list[Any]:
@@ -104,12 +106,20 @@ class Derivative(Linear):
         fit = lambda arrays: [jnp.broadcast_to(a, (*a.shape[:-1], n)) for a, n in zip(arrays, widths, strict=True)]
         return jax.jvp(at, fit(moving), fit(x))[1]
 
+    def _unless_zero(self, *args: Any, **sums: Any) -> list[Any]:
+        """Return the same, which costs nothing where it is known to be zero. Its derivatives may be others."""
+        if self.factor is None:
+            return self.on_batches(*args, **sums)
+        body, like = jax.make_jaxpr(partial(self.on_batches, **sums), return_shape=True)(*args)
+        product, nothing = jaxpr_as_fun(body), lambda *_: [jnp.zeros(y.shape, y.dtype) for y in like]
+        return jax.lax.cond((args[self.factor] != 0).any(), product, nothing, *args)
+
     def _smaller(self, *args: Any) -> int:
         """Return the tile: derivatives have about twice as many rows as the kernel (measured)."""
         return max(self.tile(args[: self.count]) * 4 // 7, 1)
 
     def run(self, *args: Any) -> list[Any]:
-        return self.of_one(self.on_batches, self._smaller).one(*args)
+        return self.of_one(self._unless_zero, self._smaller).one(*args)
 
     def run_many(
         self, size: int, is_batched: Sequence[bool], *args: Any, summed: Sequence[bool] | None = None
@@ -119,8 +129,8 @@ class Derivative(Linear):
         Results that are `summed` are so over the batch, and have no such axis.
         """
         if summed is None:
-            return self.of_one(self.on_batches, self._smaller).many(size, is_batched, *args)
-        kernel = lambda *args: self.on_batches(*args[:-1], summed=summed, counts=args[-1])
+            return self.of_one(self._unless_zero, self._smaller).many(size, is_batched, *args)
+        kernel = lambda *args: self._unless_zero(*args[:-1], summed=summed, counts=args[-1])
         of_one = self.of_one(kernel, self._smaller, summed=summed, zero_from=len(args))
         return of_one.many(size, [*is_batched, True], *args, jnp.ones(size, bool))
 

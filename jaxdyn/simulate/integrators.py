@@ -17,8 +17,9 @@ from jaxdyn._checks import suggestion
 from jaxdyn.diagonal import from_nu, to_nu
 from jaxdyn.diagonal import step as energy_keeping_step
 from jaxdyn.joints import Free
-from jaxdyn.model import Model, integrate
+from jaxdyn.model import Model
 from jaxdyn.model.configuration import bracket
+from jaxdyn.simulate.configurations import moved
 from jaxdyn.simulate.system import System
 from jaxdyn.spatial import Quaternion, Vec3
 
@@ -34,7 +35,7 @@ def semi_implicit_euler(system: System, t: Any, q: jax.Array, qd: jax.Array, tau
     """
     qdd = system.acceleration(t, q, qd, tau, damped_for=dt)
     qd = qd + dt * qdd
-    return integrate(system.model, q, dt * qd), qd, qdd
+    return moved(system.model, q, dt * qd), qd, qdd
 
 
 def mujoco_euler(system: System, t: Any, q: jax.Array, qd: jax.Array, tau: jax.Array, dt: Any) -> Step:
@@ -76,14 +77,14 @@ def _runge_kutta(nodes: Sequence[float], weights: Sequence[float]) -> Integrator
         def visit(carry: Any, stage: Any) -> Any:
             (slope, mean), (c, b) = carry, stage
             theta, v = c * dt * slope[0], qd + c * dt * slope[1]
-            qdd = system.acceleration(t + c * dt, integrate(model, q, theta), v, tau)
+            qdd = system.acceleration(t + c * dt, moved(model, q, theta), v, tau)
             slope = _rate(model, q, theta, v), qdd
             return (slope, jax.tree.map(lambda m, s: m + b * s, mean, slope)), None
 
         none = (0 * qd, 0 * qd)
         table = tuple(jnp.asarray(x, qd.dtype) for x in (nodes, weights))
         (_, (velocity, qdd)), _ = jax.lax.scan(visit, (none, none), table)
-        return integrate(model, q, dt * velocity), qd + dt * qdd, qdd
+        return moved(model, q, dt * velocity), qd + dt * qdd, qdd
 
     return integrator
 
@@ -111,7 +112,7 @@ def implicit_midpoint(
 
     def residual(qdd: jax.Array) -> jax.Array:
         v = qd + dt / 2 * qdd
-        return qdd - system.acceleration(t + dt / 2, integrate(system.model, q, dt / 2 * v), v, tau)
+        return qdd - system.acceleration(t + dt / 2, moved(system.model, q, dt / 2 * v), v, tau)
 
     def newton(f: Any, x: jax.Array) -> jax.Array:
         along = jax.vmap(lambda v, x: jax.jvp(f, (x,), (v,)), (0, None), (None, 1))  # (f, its Jacobian)
@@ -126,7 +127,7 @@ def implicit_midpoint(
         return jnp.linalg.solve(jax.jacfwd(linear)(y), y)
 
     qdd = jax.lax.custom_root(residual, 0 * qd, newton, solve)
-    return integrate(system.model, q, dt * (qd + dt / 2 * qdd)), qd + dt * qdd, qdd
+    return moved(system.model, q, dt * (qd + dt / 2 * qdd)), qd + dt * qdd, qdd
 
 
 def diagonal(system: System, t: Any, q: jax.Array, qd: jax.Array, tau: jax.Array, dt: Any) -> Step:

@@ -15,8 +15,9 @@ from jaxdyn import _checks
 from jaxdyn.algorithms import arguments, kinetic_energy, potential_energy
 from jaxdyn.algorithms.aba import require_regular
 from jaxdyn.joints import Free, Spherical
-from jaxdyn.model import Model, integrate
+from jaxdyn.model import Model
 from jaxdyn.simulate import integrators
+from jaxdyn.simulate.configurations import normalised
 from jaxdyn.simulate.integrators import Integrator
 from jaxdyn.simulate.loops import REMATS, Remat, loop
 from jaxdyn.simulate.nonfinite import guarded
@@ -227,7 +228,7 @@ def run(
     tau = None if tau is None else _floating(tau, model.dtype)
     dtype = jnp.result_type(q, qd, model.dtype, *([] if tau is None else [tau]))
     q, qd, tau = (None if x is None else x.astype(dtype) for x in (q, qd, tau))
-    q = integrate(model, q, jnp.zeros_like(qd))  # quaternions of length one
+    q = normalised(model, q)
     dt, t0 = (_checks.number(name, x, dtype) for name, x in (("dt", dt), ("t0", t0)))
     (q_rows, qd_rows), during, failed_at = _scanned(options, system, q, qd, tau, dt, t0, begun)
     q_rows, qd_rows = jnp.concatenate([q[None], q_rows]), jnp.concatenate([qd[None], qd_rows])

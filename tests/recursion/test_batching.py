@@ -312,6 +312,21 @@ def test_a_function_whose_results_are_declared_is_traced_only_as_it_is_used():
     assert_equal(jax.vmap(jax.grad(lambda q: g(q) @ g(q)))(q), 8 * q)
 
 
+def test_derivatives_by_the_rest_cost_nothing_where_a_factor_is_zero():
+    """They are not worked out: there is no logarithm. Those by the factor are, and those by both."""
+    kernel = lambda k, x: k * jnp.log(x)
+    f = batched(kernel, tile=lambda *_: 4, factor=0)
+    total = lambda k, x: jax.vmap(f, (None, 0))(k, x).sum()
+    zero, x = jnp.zeros(1), jnp.array([[-1.0], [2.0], [4.0]])
+    np.testing.assert_array_equal(jax.jit(jax.grad(total, 1))(zero, 0 * x), 0 * x)
+    np.testing.assert_array_equal(jax.jvp(lambda x: total(zero, x), (0 * x,), (x,))[1], 0)
+    np.testing.assert_allclose(jax.jit(jax.grad(total, 1))(zero + 3, x), 3 / x)
+    np.testing.assert_allclose(jax.jit(jax.grad(total))(zero, x[1:]), [np.log(8)], rtol=1e-15)
+    by_both = jax.jacfwd(jax.grad(total, 1))(zero, x)
+    np.testing.assert_allclose(by_both[..., 0], 1 / x)
+    np.testing.assert_allclose(jax.jacrev(jax.grad(total, 1))(zero, x)[..., 0], 1 / x)
+
+
 def test_the_name_and_text_of_the_kernel_are_kept():
     assert (f.__name__, f.__doc__) == (recording.__name__, recording.__doc__)
 
