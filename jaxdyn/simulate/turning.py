@@ -48,7 +48,7 @@ def moved(joint: Joint, q: Coordinates, dq: Coordinates) -> Coordinates:
     v = Vec3(*dq[3:])
     wv = w.cross(v)
     along = v + (c1 * c1 / 2) * wv + ((c2 + c0 * c3) / 4) * w.cross(wv)  # c2 and c3 of the whole angle
-    return *turned, *(Vec3(*q[4:]) + _rotate(here, along))
+    return once(*turned, *(Vec3(*q[4:]) + _rotate(here, along)))
 
 
 def rate_of_moved(
