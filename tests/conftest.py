@@ -31,6 +31,16 @@ hypothesis.settings.register_profile("jaxdyn", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("jaxdyn")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_programs_in_memory():
+    """Forget compiled programs before they are too many: Linux gives a process 65530 pieces of memory, each takes some."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_text().count("\n") > 40_000:
+        jax.clear_caches()
+        gc.collect()
+
+
 def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="run the long sweeps too")
 
