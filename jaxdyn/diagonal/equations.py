@@ -1,14 +1,16 @@
 r"""The diagonalised equations of motion, nu' + C(q, nu) = eps, for all joint types (002 section 7).
 
-The filter of the mass matrix is differentiated along the motion, in axes that move with each body. There a body's own
-inertia is constant, and crossing its joint turns everything by the velocity across it. With the articulated inertia
-P, its rate P', the gains G = P H* L^-*, the root L of D, the velocities V, and per column i
+The filter of the mass matrix is differentiated along the motion, as an observer sees it who does not turn: about points
+at rest where the bodies' origins are. There nothing turns on the way from body to body, and P' crosses a link as P
+does: P' = sum over children of phi (P' - G G'* - G' G*) phi* + M', with the gains G = P H* L^-* and the root L of D.
+With the velocities V, their rates a by motion alone, H*' = V x H*, and per column i
 
-    C_i = h_i . y / L_ii - L_ii' qd_i - G_i' . W_i,           W_i = V+ + sum of h_j qd_j over j after i,
-    y   = sum over children of phi (y - G L^-1 H y + P+ c) + V x* M V,        c = V x V_J + H*' qd
+    C_i = h_i . z / L_ii - L_ii' qd_i - G_i' . V_i - G_i . a_i,
+    z   = sum over children of phi (z - G L^-1 H z) + M a + V x* M V
 
-so that nu . C = 0 whatever the joints (for one degree of freedom this is Algorithm 7.1). C is S(q, nu) nu with S
-skew: the same sweep gives S(q, nu) w, of any w with velocities W.
+where V_i, a_i are those beyond the joint, V+ and a+, and what the columns after i add. So nu . C = 0 whatever the
+joints (for one degree of freedom this is Algorithm 7.1). C is S(q, nu) nu with S skew: the same sweep gives S(q, nu) w,
+of any w with velocities W. Where qd is known, filter and rates take one sweep inward (Algorithm 8.1).
 """
 
 from __future__ import annotations
@@ -21,126 +23,158 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.algorithms import arguments
-from jaxdyn.algorithms.aba import Gain, require_regular, smooth
+from jaxdyn.algorithms.aba import Gain, corrected, gains_of, innovations_of, require_regular, smooth
 from jaxdyn.algorithms.articulation import Rows, like_vector, tile_of_rows
 from jaxdyn.joints import combine
 from jaxdyn.model import Model
 from jaxdyn.operators.mechanism import Mechanism
-from jaxdyn.operators.steps import BASE_SWEEPS, BODY_BY_BODY, Base, Factor
+from jaxdyn.operators.steps import BASE_SWEEPS, BODY_BY_BODY, Base, Factor, factor_base_step
 from jaxdyn.recursion import batched
-from jaxdyn.spatial import ArticulatedInertia, Force, Motion, Vec3
+from jaxdyn.spatial import ArticulatedInertia, Force, Motion, RigidInertia, Sym3, Vec3
 from jaxdyn.spatial.components import minus, plus, times
+from jaxdyn.spatial.linear import cross_rows, outer
 
 WHAT = "the diagonalised equations of motion"
 
 
 # ---------------------------------------------------------------------- velocities
-def _move(inboard: Motion, body: Any) -> Any:
-    """Find the rates of a joint and its body's velocity from total joint rates (002 Table 1)."""
-    V, qd = smooth(inboard, body)
-    return V, (V, qd)
+def _move(inboard: Any, body: Any) -> Any:
+    """Find the rates of a joint from total joint rates (002 Table 1), its body's velocity, and what that changes by."""
+    (V, a), (joint, nu) = inboard, body
+    H, l, _ = joint
+    V, qd = smooth(V, (joint, nu))
+    a = a.shift(l) + V.cross(combine(H, qd))
+    return (V, a), (V, a, qd)
 
 
-def _move_base(base: Base, world: Motion, nu: Rows) -> Any:
-    V, qd = BASE_SWEEPS["m^-1"][1](base, world, nu)
-    return V, (V, qd)
+def _move_base(base: Base, world: Any, nu: Rows) -> Any:
+    V, qd = BASE_SWEEPS["m^-1"][1](base, world[0], nu)
+    return (V, Motion.zero()), (V, Motion.zero(), qd)
 
 
-def _motions(robot: Mechanism, rows: list[Rows]) -> tuple[list[Motion], list[Rows]]:
-    """Return velocities of the bodies and rates of the joints, of total joint rates, by stage."""
+def _motions(robot: Mechanism, rows: list[Rows]) -> tuple[list[Motion], list[Motion], list[Rows]]:
+    """Return velocities of the bodies, their rates if columns are fixed in bodies, and rates of joints, by stage."""
     gains = [part.gains for part in robot.factor]
     bodies: list[Any] = [((H, l, G), x) for H, l, G, x in zip(robot.H, robot.l, gains, rows, strict=True)]
     base_step = None
     if isinstance(base := gains[0], Base):
         bodies[0], base_step = rows[0], partial(_move_base, base)
-    moved = robot.joints.walk.outward(_move, Motion.zero(), bodies, base_step)
-    return [V for V, _ in moved], [qd for _, qd in moved]
+    moved = robot.joints.walk.outward(_move, (Motion.zero(), Motion.zero()), bodies, base_step)
+    V, a, qd = (list(x) for x in zip(*moved, strict=True))
+    return V, a, qd
 
 
 # ---------------------------------------------------------------------- the rates of the filter
 class Turning(NamedTuple):
-    """A joint in motion as the sweep of rates sees it: all but H and b about the origin of the parent."""
+    """A joint and its body in motion as the sweep of rates sees them, about the body's own origin."""
 
     H: tuple[Motion, ...]
-    b: Force
-    """Forces of motion of the body."""
-    l: Vec3
-    columns: tuple[Motion, ...]
-    """H."""
     dH: tuple[Motion, ...]
     """Rates of the columns."""
-    gains: tuple[Gain, ...]
-    P: ArticulatedInertia
-    """P+."""
-    V_J: Motion
-    """Velocity across the joint."""
-    c: Motion
-    """Acceleration across the joint by motion alone."""
+    l: Vec3
+    dM: RigidInertia
+    """Rate of the body's inertia."""
+    b: Force
+    """Forces that the body's motion takes."""
+    tau: Rows
+    rest: Rows
+    """Rates of the joint, less xi."""
     W: tuple[Motion, ...]
     """By column, the velocity that all columns after it leave, less H* xi."""
-    w: Rows
-    """Rates of the joint, less xi."""
-    turned: tuple[Motion, ...]
-    """By column, H*' times the rates up to it, and xi after it."""
-    tau: Rows
+    a: tuple[Motion, ...]
+    """By column, the rate of that velocity by motion alone."""
 
 
-def _turn(outboard: Any, joint: Turning) -> Any:
-    """Cross a joint inward with the rate of P and with y; return the rate of nu of each column."""
-    (dP, y), j = outboard, joint
-    y = y + j.b
-    z = y.shift(j.l)  # y about the parent's origin, to be corrected by the innovations e
+def _turn(outboard: Any, joint: Turning, gains: tuple[Gain, ...], PdH: tuple[Force, ...]) -> Any:
+    """Cross a joint inward with the rate of P and with z; return the rate of nu of each column."""
+    (dP, z), j = outboard, joint
+    dP = dP.plus_rigid(j.dM)
+    z, e = innovations_of(z + j.b, j.H, gains, j.tau)
     dG: list[Force] = []
-    e: list[Any] = []
     found = []
-    for i, (h, column, dh, (G, root)) in enumerate(zip(j.H, j.columns, j.dH, j.gains, strict=True)):
-        dPh, force = dP @ h, y.dot(h)
-        dU, dD = dPh.shift(j.l) + j.P @ dh, plus(dPh.dot(h), times(2 * root, G.dot(dh)))
-        for later, _ in j.gains[i:]:  # what P is before the columns after are eliminated
-            dU = dU + later.dot(dh) * later
-        for k, (before, _) in enumerate(j.gains[:i]):
-            along, turning = before.dot(column), dG[k].dot(column)
-            dU, dD, force = dU - turning * before - along * dG[k], dD - 2 * turning * along, force + e[k] * along
-        root_rate = dD / (2 * root)
+    for i, (h, dh, Pdh, (G, root)) in enumerate(zip(j.H, j.dH, PdH, gains, strict=True)):
+        dU = dP @ h + Pdh
+        for (before, _), rate in zip(gains, dG, strict=False):
+            dU = dU - plus(rate.dot(h), before.dot(dh)) * before - before.dot(h) * rate
+        root_rate = plus(dU.dot(h), times(root, G.dot(dh))) / (2 * root)
         dG.append((dU - root_rate * G) / root)
-        e.append((j.tau[i] - force) / root)
-        found.append(minus(e[i] + root_rate * j.w[i] + dG[i].dot(j.W[i]), G.dot(j.turned[i])))
-        z = z + e[i] * G
-    dP = dP.shift(j.l) + j.P.moved(j.V_J)
-    for (G, _), rate in zip(j.gains, dG, strict=True):
-        dP = dP.minus_pair(G, rate)
-    return (dP, z + j.P @ j.c), tuple(found)
+        found.append(e[i] + root_rate * j.rest[i] + dG[i].dot(j.W[i]) + G.dot(j.a[i]))
+    dP = dP.shift(j.l)
+    for (G, _), rate in zip(gains, dG, strict=True):
+        dP = dP.minus_pair(G.shift(j.l), rate.shift(j.l))
+    return (dP, z.shift(j.l)), tuple(found)
 
 
-def _turn_base(base: Base, outboard: Any, joint: Any) -> Any:
-    """Cross the joint of a floating base, which hands nothing on, and whose columns are fixed in it."""
-    (dP, y), (b, w, tau) = outboard, joint
-    half = (base.L_inverse[:, :, None] * base.H[None]).sum(1)  # L^-1 H
-    rate = (half[:, :, None] * dP.to_array()[None]).sum(1)
-    rate = (rate[:, None] * half[None]).sum(2)  # L^-1 D' L^-*
-    lower = np.tril(np.ones((6, 6))) - 0.5 * np.eye(6)
-    rate = jnp.asarray(lower, rate.dtype).reshape((6, 6) + (1,) * (rate.ndim - 2)) * rate  # L^-1 L'
-    e = BASE_SWEEPS["m^-1"][0](base, y + b, tau)[1]
-    moved = jnp.stack(BODY_BY_BODY["L"][1](None, Factor(dP, dP, base), w))
-    found = tuple(a + (rate[:, i] * moved).sum(0) for i, a in enumerate(e))
+def _turn_known(outboard: Any, body: Any) -> Any:
+    """Cross a joint whose gains are known."""
+    return _turn(outboard, *body)
+
+
+def _filter_and_turn(outboard: Any, body: Any) -> Any:
+    """Cross a joint with the filter and its rate at once (002 Algorithm 8.1)."""
+    (P, *rates), (M, noise, joint) = outboard, body
+    P = P.plus_rigid(M)
+    gains = gains_of(P, joint.H, noise)
+    rates, found = _turn(rates, joint, gains, tuple(P @ dh for dh in joint.dH))
+    handed_on = corrected(P, gains, joint.l)
+    return (handed_on, *rates), (Factor(P, handed_on, gains), found)
+
+
+class TurningBase(NamedTuple):
+    """The same of a floating base, whose columns are fixed in it."""
+
+    V: Motion
+    b: Force
+    tau: Rows
+    rest: Rows | None
+
+
+def _turn_base(base: Base, P: ArticulatedInertia, outboard: Any, body: TurningBase) -> Any:
+    """Cross the joint of a floating base, which hands nothing on; P is what is outboard of it."""
+    dP, z = outboard
+    found = BASE_SWEEPS["m^-1"][0](base, z + body.b, body.tau)[1]
+    if body.rest is not None:
+        dP = dP - P.moved(body.V)  # as the base sees it
+        half = (base.L_inverse[:, :, None] * base.H[None]).sum(1)  # L^-1 H
+        rate = (half[:, :, None] * dP.to_array()[None]).sum(1)
+        rate = (rate[:, None] * half[None]).sum(2)  # L^-1 D' L^-*
+        lower = np.tril(np.ones((6, 6))) - 0.5 * np.eye(6)
+        rate = jnp.asarray(lower, rate.dtype).reshape((6, 6) + (1,) * (rate.ndim - 2)) * rate  # L^-1 L'
+        moved = jnp.stack(BODY_BY_BODY["L"][1](None, Factor(dP, dP, base), body.rest))
+        found = tuple(a + (rate[:, i] * moved).sum(0) for i, a in enumerate(found))
     return (ArticulatedInertia.zero(), Force.zero()), found
 
 
+def _turn_known_base(factor: Any, M: RigidInertia, outboard: Any, body: TurningBase) -> Any:
+    return _turn_base(factor.gains, factor.P - ArticulatedInertia.from_rigid(M), outboard, body)
+
+
+def _filter_and_turn_base(outboard: Any, body: Any) -> Any:
+    (P, *rates), (M, H, l, noise, turning) = outboard, body
+    nothing, factor = factor_base_step(P, (M, H, l, noise))
+    rates, found = _turn_base(factor.gains, P, rates, turning)
+    return (nothing, *rates), (factor, found)
+
+
+def _inertia_rate(M: RigidInertia, V: Motion) -> RigidInertia:
+    """Return V x* M - M V x: the rate of a rigid body's inertia about a point at rest."""
+    X = cross_rows(V.ang, M.J.full)
+    Y = outer(M.h, V.lin)
+    J = (X + X.T).upper + Sym3.scalar(2 * M.h.dot(V.lin)) - (Y + Y.T).upper
+    return RigidInertia(0.0, M.m * V.lin + V.ang.cross(M.h), J)
+
+
 def _turning(
-    factor: Factor, H: Any, dH: Any, l: Vec3, b: Force, tau: Rows, V_J: Motion, W: Motion, w: Rows, xi: Rows
+    H: Any, dH: Any, l: Vec3, M: RigidInertia, b: Force, tau: Rows, V: Motion, W: Motion, a: Motion, w: Rows, xi: Rows
 ) -> Turning:
     """Bring together what the sweep of rates needs of a joint."""
-    columns, dH = (tuple(h.shift(-l) for h in hs) for hs in (H, dH))
-    gains = tuple(Gain(G.shift(l), root) for G, root in factor.gains)
-    V_J, rest = V_J.shift(-l), tuple(minus(a, b) for a, b in zip(w, xi, strict=True))
-    W = W.shift(-l) - combine(columns, w)
-    c = W.cross(V_J) + combine(dH, w)
-    after, turned = [W], [combine(dH, xi)]
-    for h, x in zip(columns[:0:-1], rest[:0:-1], strict=True):
+    dH = tuple(V.cross(h) + dh for h, dh in zip(H, dH, strict=True))
+    rest = tuple(minus(x, y) for x, y in zip(w, xi, strict=True))
+    after, rates = [W - combine(H, w)], [a - combine(dH, w)]
+    for h, dh, x in zip(H[:0:-1], dH[:0:-1], rest[:0:-1], strict=True):
         after.insert(0, after[0] + x * h)
-    for dh, x in zip(dH, rest, strict=True):
-        turned.append(turned[-1] + x * dh)
-    return Turning(H, b, l, columns, dH, gains, factor.handed_on, V_J, c, tuple(after), rest, tuple(turned[1:]), tau)
+        rates.insert(0, rates[0] + x * dh)
+    return Turning(H, dH, l, _inertia_rate(M, V), b, tau, rest, tuple(after), tuple(rates))
 
 
 def accelerations(
@@ -171,36 +205,63 @@ def accelerations(
         qd: velocity, (nv, batch), if it is known.
     """
     robot = Mechanism(model, q, root_axes=not (gravity or world_axes), qd=qd)
-    joints = robot.joints
+    joints, known = robot.joints, qd is not None
     nothing = [(0.0,) * stage.width for stage in joints.stages]
-    if qd is None:
-        rows = joints.rows(rates)
-        V, beta = _motions(robot, rows if normalised else robot.apply("L", True, rows))
-        qd = joints.collect(beta)
+    if known:
+        V, a, beta = robot.V, robot.a, joints.rows(qd)
     else:
-        V, beta = robot.V, joints.rows(qd)
-    W, w = (V, beta) if other is None else _motions(robot, joints.rows(other))
-    b = [_force(M, *both) for M, *both in zip(robot.M, V, W, strict=True)]
+        rows = joints.rows(rates)
+        V, a, beta = _motions(robot, rows if normalised else robot.apply("L", True, rows))
+        qd = joints.collect(beta)
+    W, w = V, beta
+    if other is not None:
+        W, _, w = _motions(robot, joints.rows(other))
+    dH = robot.column_rates(q, qd)
+    if other is not None or not (known or all(type(x) is float for x in jax.tree.leaves(dH))):
+        a = _rates_of(robot, V, w, dH)
+    b = [_force(*parts) for parts in zip(robot.M, V, W, a, strict=True)]
     if gravity:
         b = [f - load for f, load in zip(b, robot.loads(f_ext), strict=True)]
     torques = nothing if tau is None else joints.rows(tau)
     xi = nothing if normalised else joints.rows(rates)
-    V_J = [combine(H, x) for H, x in zip(robot.H, beta, strict=True)]
-    parts = [robot.factor, robot.H, robot.column_rates(q, qd), robot.l, b, torques, V_J, W, w, xi]
-    data: list[Any] = [None if stage.is_base else _turning(*x) for stage, *x in zip(joints.stages, *parts, strict=True)]
-    base_step = None
-    if isinstance(base := robot.factor[0].gains, Base):
-        rest = tuple(minus(a, b) for a, b in zip(w[0], xi[0], strict=True))
-        data[0], base_step = (b[0], rest, torques[0]), partial(_turn_base, base)
+    if (has_base := joints.stages[0].is_base) and len(joints.stages[0].flat) == 1:
+        # The observer goes along with the base, however fast that is.
+        u = [stage.everywhere(jax.tree.map(lambda x: x[0], V[0].lin)) for stage in joints.stages]
+        a = [Motion(x.ang, x.lin - s.cross(v.ang)) for x, v, s in zip(a, W, u, strict=True)]
+        V = [Motion(v.ang, v.lin - s) for v, s in zip(V, u, strict=True)]
+    parts = zip(joints.stages, robot.H, dH, robot.l, robot.M, b, torques, V, W, a, w, xi, strict=True)
+    turning: list[Any] = [None if stage.is_base else _turning(*part) for stage, *part in parts]
+    if has_base:
+        # xi of a base is its velocity
+        turning[0] = TurningBase(V[0], b[0], torques[0], w[0] if normalised else None)
     start = ArticulatedInertia.zero(), Force.zero()
-    return robot, joints.walk.inward(_turn, start, data, base_step)[1]
+    if known:
+        data: list[Any] = list(zip(robot.M, robot.noise, turning, strict=True))
+        if has_base:
+            data[0] = robot.M[0], robot.H[0], robot.l[0], robot.noise[0], turning[0]
+        (P, z) = start
+        both = joints.walk.inward(_filter_and_turn, (P, P, z), data, _filter_and_turn_base)[1]
+        robot.use([factor for factor, _ in both])
+        return robot, [found for _, found in both]
+    data = [
+        x if stage.is_base else (x, part.gains, tuple(part.P @ dh for dh in x.dH))
+        for stage, x, part in zip(joints.stages, turning, robot.factor, strict=True)
+    ]
+    base_step = partial(_turn_known_base, robot.factor[0], robot.M[0]) if has_base else None
+    return robot, joints.walk.inward(_turn_known, start, data, base_step)[1]
 
 
-def _force(M: Any, V: Motion, W: Motion) -> Force:
-    """Return V x* M V; of two velocities, the form that leaves S skew."""
+def _rates_of(robot: Mechanism, V: list[Motion], w: list[Rows], dH: list[Any]) -> list[Motion]:
+    """Return the rates of the velocities phi* H* w in a motion V."""
+    stages = zip(robot.H, V, w, dH, strict=True)
+    return robot.apply("phi", True, [v.cross(combine(H, x)) + combine(dh, x) for H, v, x, dh in stages])
+
+
+def _force(M: Any, V: Motion, W: Motion, a: Motion) -> Force:
+    """Return M a + V x* M V; of two velocities, the form that leaves S skew."""
     if W is V:
-        return V.cross_force(M @ V)
-    return 0.5 * (V.cross_force(M @ W) + W.cross_force(M @ V) + M @ V.cross(W))
+        return M @ a + V.cross_force(M @ V)
+    return M @ (a - 0.5 * V.cross(W)) + 0.5 * (V.cross_force(M @ W) + W.cross_force(M @ V))
 
 
 # ---------------------------------------------------------------------- kernels, arrays (..., batch)
@@ -224,7 +285,7 @@ def _forward_dynamics_xi(model: Model, q: Any, xi: Any, tau: Any, f_ext: Any, qd
     return robot.joints.collect(robot.apply("L^-1", True, found))
 
 
-TILE = tile_of_rows(per_body=90, row=2048)
+TILE = tile_of_rows(per_body=90)
 _coriolis_of_state, _drift_of_state, _coriolis_xi_of_state, _forward_dynamics_xi_of_state = (
     batched(kernel, tile=TILE, like=lambda model, q, rates, *rest: like_vector(rates, model, q, rest))
     for kernel in (_coriolis, _drift, _coriolis_xi, _forward_dynamics_xi)

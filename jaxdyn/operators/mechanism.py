@@ -69,6 +69,8 @@ class Mechanism:
             self._found[PLACE] = [Placed(m.R, H, m.l, M) for m, H, M in zip(moved, *parts, strict=True)]
             self.V: Stages = [m.V for m in moved]
             """Velocities."""
+            self.a: Stages = [m.a for m in moved]
+            """Accelerations by the velocity alone."""
 
     def _spread(self, tree: Any) -> Any:
         """Give data of the bodies the axis of columns."""
