@@ -111,7 +111,7 @@ def collocation(
 
     All knots are found at once, so that the first guess need not be a motion. Derivatives of the solution, forward and
     reverse, are by the theorem of the implicit function: with respect to the model's leaves, x0, x_end, duration,
-    weights and targets of the costs, and params. `jax.vmap` solves batches of problems.
+    weights and targets of the costs, and params. Second derivatives are refused. `jax.vmap` solves batches of problems.
 
     Args:
         model: the model.

@@ -46,6 +46,7 @@ from jaxdyn.trajopt.chain import (
     of_penalty,
     slopes_of,
 )
+from jaxdyn.trajopt.optimum import once
 from jaxdyn.trajopt.results import Status, finite_or_zero, report
 
 LENGTHS = 2.0 ** -np.arange(12.0)
@@ -304,7 +305,7 @@ def _solution_and_change(problem: Problem, ruled: Ruled, at: Any, changes: Any) 
     """
     out: Solved = ruled(*at)
     theta, dtheta = at[0], _filled(at[0], changes[0])
-    z, s, multipliers = jax.lax.stop_gradient((out.z, out.s, out.multipliers))
+    z, s, multipliers = once((out.z, out.s, out.multipliers))
     still = tuple(jnp.zeros(x.shape, x.dtype) for x in problem.free)
     converged = out.status == Status.CONVERGED
     active = tuple(

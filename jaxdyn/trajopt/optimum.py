@@ -51,12 +51,12 @@ def _unchanged(x: jax.Array) -> Any:
 
 
 @jax.custom_jvp
-def _once(xs: jax.Array, us: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return a solution, which the first derivative depends on, and refuse to be differentiated."""
-    return xs, us
+def once(solution: Any) -> Any:
+    """Return a solution, which its first derivative depends on, and refuse to be differentiated."""
+    return solution
 
 
-@_once.defjvp
+@once.defjvp
 def _twice(primals: Any, tangents: Any) -> Any:
     raise NotImplementedError(
         "solutions can be differentiated once; for second derivatives take differences of first ones"
@@ -65,7 +65,7 @@ def _twice(primals: Any, tangents: Any) -> Any:
 
 def _moved(problem: Any, change: Any, xs: jax.Array, us: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return the changes of states, inputs and cost of an optimum along a change of its problem."""
-    xs, us = _once(xs, us)
+    xs, us = once((xs, us))
     problem, change = (p._replace(plant=p.plant.differentiable) for p in (problem, change))
     plant, T, n = problem.plant, us.shape[0], problem.plant.ndx
     F, multipliers = _multipliers(problem, xs, us)

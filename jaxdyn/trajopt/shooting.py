@@ -26,6 +26,7 @@ from jaxdyn.recursion.ruled import Ruled
 from jaxdyn.simulate import JointLimits, Trajectory, rollout
 from jaxdyn.simulate.integrators import Integrator
 from jaxdyn.simulate.loops import Remat
+from jaxdyn.trajopt.optimum import once
 from jaxdyn.trajopt.results import Solution, Status, finite_or_zero, report
 
 RUNNING = -1
@@ -86,7 +87,7 @@ def shooting(
 
     The unknowns p are the joint forces, or the parameters of a policy. Derivatives of a solution that has converged are
     by the theorem of the implicit function, with respect to the model's leaves, q, qd, dt and data; those of another
-    one take p to be constant. `jax.vmap` solves batches of problems.
+    one take p to be constant. Second derivatives are refused. `jax.vmap` solves batches of problems.
 
     Args:
         model: the model.
@@ -270,7 +271,7 @@ def _solution_and_change(ruled: Ruled, options: _Options, at: Any, changes: Any)
     """Return the solution and its change along a change of what the loss depends on."""
     out = ruled(*at)
     theta, dtheta = at[0], jax.tree.map(_filled, at[0], changes[0])
-    flat, restore = ravel_pytree(jax.lax.stop_gradient(out[0]))
+    flat, restore = ravel_pytree(once(out[0]))
     slope = lambda theta, x: jax.grad(lambda x: _evaluated(theta, restore(x), options)[0])(x)
     right = jax.jvp(lambda theta: slope(theta, flat), (theta,), (dtheta,))[1]
     usable = (out[1] == Status.CONVERGED) & (options.project is None)

@@ -125,3 +125,11 @@ def test_derivatives_of_a_solution(block):
     expected = (np.array(ends[0]) - np.array(ends[1])).T / (2 * step)
     for mode in (jax.jacfwd, jax.jacrev):
         np.testing.assert_allclose(jax.jit(mode(forces))(jnp.asarray(theta)), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_second_derivatives_are_refused(block):
+    """The first derivative takes the solution as given: its own would be wrong."""
+    solve = lambda goal: shooting(block, miss, jnp.zeros(1), jnp.zeros(1), jnp.zeros((T, 1)), dt=DT, data=goal)
+    for of in (lambda goal: solve(goal).cost, lambda goal: solve(goal).us.sum()):
+        with pytest.raises(NotImplementedError, match="can be differentiated once"):
+            jax.eval_shape(jax.hessian(of), jnp.array(1.0))
