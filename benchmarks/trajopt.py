@@ -34,24 +34,30 @@ def arm() -> jaxdyn.Model:
     return model.replace(damping=zero, friction=zero, stiffness=zero)
 
 
-def reach(model: jaxdyn.Model, q: Any, **options: Any) -> Solution:
+def given(model: jaxdyn.Model, q: Any) -> tuple[jax.Array, jax.Array]:
+    """Return what a problem is given by: inputs to begin with, which hold the arm at q, and the target."""
+    target = jaxdyn.frame_pose(model, jnp.asarray(Q0), FRAME).position + jnp.array([0.2, 0.35, -0.25])
+    return jnp.tile(jaxdyn.gravity_force(model, q)[None], (STEPS, 1)), target
+
+
+def reach(model: jaxdyn.Model, q: Any, us: Any, target: Any, **options: Any) -> Solution:
     """Reach from q, at rest, for a point near to the tool at Q0."""
     rest = jnp.concatenate([jnp.asarray(Q0), jnp.zeros(7)])
-    target = jaxdyn.frame_pose(model, jnp.asarray(Q0), FRAME).position + jnp.array([0.2, 0.35, -0.25])
     near, still = frame_position(FRAME, target), state(rest, weight=jnp.repeat(jnp.array([0.1, 1.0]), 7))
     running = DT * (0.1 * near + 0.1 * still + 1e-4 * torque_minus_gravity())
-    us = jnp.tile(jaxdyn.gravity_force(model, q)[None], (STEPS, 1))
     return ilqr(model, running, 1e3 * near + still, jnp.concatenate([q, jnp.zeros(7)]), us, dt=DT, **options)
 
 
 def run(starts: int, rounds: int) -> list[dict[str, Any]]:
     """Time one problem, and many starts of it at once."""
     model, q = arm(), jnp.asarray(Q0)
+    us, target = jax.jit(given)(model, q)
     forget_compiled()
-    one = compile_function(reach, model, q)
-    found = one.function(model, q)
+    one = compile_function(reach, model, q, us, target)
+    found = one.function(model, q, us, target)
     iterations = int(found.iterations)
-    timing = interleave({"reach": lambda: jax.block_until_ready(one.function(model, q))}, rounds=rounds)["reach"]
+    solve = lambda: jax.block_until_ready(one.function(model, q, us, target))
+    timing = interleave({"reach": solve}, rounds=rounds)["reach"]
     ms, error = 1e3 * timing.cpu / iterations, float(found.cost) - ANCHOR["cost"]
     ratio = ms / ANCHOR["ms_per_iteration"]
     say(f"trajopt, {found.message}: cost {float(found.cost):.10f}, Crocoddyl's {ANCHOR['cost']} ({error:+.1e})")
@@ -60,8 +66,9 @@ def run(starts: int, rounds: int) -> list[dict[str, Any]]:
     rows = [{"problem": "reach", "cost": float(found.cost), "error": error, "iterations": iterations,
              "ms_per_iteration": ms, "ratio": ratio, "compile_cpu_s": one.seconds}]  # fmt: skip
     qs = q[None] + SPREAD * jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (starts, 7)))
-    many = compile_function(jax.vmap(reach, in_axes=(None, 0)), model, qs)
-    call = lambda: jax.block_until_ready(many.function(model, qs))
+    starting = jax.jit(jax.vmap(given, in_axes=(None, 0)))(model, qs)[0]
+    many = compile_function(jax.vmap(reach, in_axes=(None, 0, 0, None)), model, qs, starting, target)
+    call = lambda: jax.block_until_ready(many.function(model, qs, starting, target))
     each = 1e3 * interleave({"starts": call}, rounds=3)["starts"].cpu / starts
     say(f"  {starts} starts at once: {each:.1f} CPU ms per problem; {call().message}")
     rows.append({"problem": f"{starts} starts", "ms_per_problem": each, "compile_cpu_s": many.seconds})
@@ -70,11 +77,11 @@ def run(starts: int, rounds: int) -> list[dict[str, Any]]:
 
 def _derivative(model: jaxdyn.Model, q: Any) -> dict[str, Any]:
     """Compare the derivative of the optimum by the masses of all links with differences of optima, extrapolated."""
-    options = {"tolerance": 1e-22, "max_iterations": 60, "method": "newton"}
+    options, (us, target) = {"tolerance": 1e-22, "max_iterations": 60, "method": "newton"}, given(model, q)
 
     def optimum(change: Any) -> Any:
         inertia = model.inertia.at[:, 0].multiply(1 + change)
-        found = reach(model.replace(inertia=inertia), q, **options)
+        found = reach(model.replace(inertia=inertia), q, us, target, **options)
         return jnp.concatenate([found.xs.ravel(), found.us.ravel(), found.cost[None]])
 
     along = jnp.asarray(np.random.default_rng(1).uniform(-1, 1, model.nbodies))
@@ -93,8 +100,9 @@ def _derivative(model: jaxdyn.Model, q: Any) -> dict[str, Any]:
 
 def _limited(model: jaxdyn.Model, q: Any) -> dict[str, Any]:
     """Lower the largest torque of every joint, and see that the limit is kept."""
-    top = 0.8 * jnp.abs(reach(model, q).us).max(0)
-    found = jax.jit(lambda: reach(model, q, limits=(-top, top)))()
+    us, target = given(model, q)
+    top = 0.8 * jnp.abs(reach(model, q, us, target).us).max(0)
+    found = jax.jit(lambda: reach(model, q, us, target, limits=(-top, top)))()
     over, active = float((jnp.abs(found.us) - top).max()), int((jnp.abs(found.us) == top).sum())
     say(f"  limits at 0.8 of the largest torques: {found.message}, {active} active, exceeded by {max(over, 0.0):g}")
     return {"problem": "limits", "active": active, "exceeded_by": max(over, 0.0), "cost": float(found.cost)}

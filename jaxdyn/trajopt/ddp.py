@@ -20,6 +20,7 @@ from jaxdyn.model import Model
 from jaxdyn.simulate.integrators import Integrator
 from jaxdyn.trajopt import backward
 from jaxdyn.trajopt.backward import Policy, Quadratic
+from jaxdyn.trajopt.batches import in_groups
 from jaxdyn.trajopt.costs import Cost, cost_of
 from jaxdyn.trajopt.optimum import costates, differentiable, hessians
 from jaxdyn.trajopt.plant import Dynamics, Plant, plant_of
@@ -202,7 +203,14 @@ def _ilqr(
 
 # ---------------------------------------------------------------------- the loop
 def _solve(options: Options, problem: Problem, us: jax.Array, xs: jax.Array | None, settings: Any) -> Found:
-    """Return the solution by iteration."""
+    """Return the solution by iteration; of a batch of problems, of a few at a time."""
+    T, size = us.shape[0], problem.plant.ndx + us.shape[1]
+    kept = 4 * T * size**2 * us.dtype.itemsize  # Hessians, slopes, and what is made of them
+    return in_groups(partial(_iterated, options), kept)(problem, us, xs, settings)
+
+
+def _iterated(options: Options, problem: Problem, us: jax.Array, xs: jax.Array | None, settings: Any) -> Found:
+    """Return the solution of one problem."""
     start = _start(options, problem, us, xs, settings[1])
     body = partial(_iteration, options, problem, settings)
     last = jax.lax.while_loop(lambda s: s.status < 0, body, start)

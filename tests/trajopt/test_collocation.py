@@ -328,3 +328,14 @@ def test_derivatives_of_a_solution(mode):
     by_differences = (np.array(ends[0]) - np.array(ends[1])).T / (2 * step)
     by_rule = jax.jit(mode(lambda x: outcome(restore(x))[0]))(flat)
     np.testing.assert_allclose(by_rule, by_differences, rtol=1e-5, atol=1e-5 * np.abs(by_differences).max())
+
+
+def test_second_derivatives_are_refused(block):
+    """The first derivative takes the solution as given: its own would be wrong."""
+
+    def least(d):
+        return collocation(block, torque(), None, at(0.0), x_end=at(d), steps=2, duration=1.0).cost
+
+    for mode in (jax.jacfwd, jax.jacrev):
+        with pytest.raises(NotImplementedError, match="can be differentiated once"):
+            jax.eval_shape(mode(jax.grad(least)), 1.0)

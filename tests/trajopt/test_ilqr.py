@@ -8,7 +8,7 @@ import scipy.linalg
 import scipy.optimize
 
 import jaxdyn
-from jaxdyn.trajopt import Status, configuration, cost, frame_position, ilqr, residual, state, torque, velocity
+from jaxdyn.trajopt import Status, batches, configuration, cost, frame_position, ilqr, residual, state, torque, velocity
 from jaxdyn.trajopt.backward import Quadratic, box_minimum, by_associative_scan, by_scan, within_bounds
 
 pendulum = pytest.fixture(scope="module")(lambda: jaxdyn.load("double_pendulum").astype(jnp.float64))
@@ -417,3 +417,21 @@ def test_progress_is_printed(capfd):
     out = capfd.readouterr().out
     assert "expected" in out
     assert len(out.splitlines()) >= 2
+
+
+def test_batches_are_solved_in_groups(monkeypatch):
+    """A batch that is cut into groups, the last one not full, has the solutions of its members."""
+    step = lambda x, u: x + 0.1 * jnp.stack([x[1], u[0] - jnp.sin(x[0])])
+
+    def solve(x0):
+        return ilqr(step, torque(weight=1e-2), 10 * state(jnp.zeros(2)), x0, jnp.zeros((8, 1)))
+
+    x0 = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (7, 2)))
+    monkeypatch.setattr(batches, "GROUP", 1)
+    monkeypatch.setattr(batches, "SMALLEST", 3)
+    found = jax.vmap(solve)(x0)
+    assert found.status.tolist() == [0] * 7
+    for i in (0, 3, 6):
+        alone = solve(x0[i])
+        np.testing.assert_allclose(found.us[i], alone.us, atol=1e-9)
+        assert found.iterations[i] == alone.iterations
