@@ -14,13 +14,14 @@ from jaxdyn.sysid.terms import INERTIAL, dof_names
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 520, 170, 58, 24, 8, 26
 MAX_POINTS = 1200
-MEASURED, PREDICTED, RESIDUAL, PRIOR = "#8a8f98", "#c2410c", "#1d4ed8", "#047857"
+MEASURED, PREDICTED, RESIDUAL, PRIOR = "#a8b3c4", "#c2410c", "#1d4ed8", "#047857"
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #1f2328; max-width: 1120px; margin: 2em auto; padding: 0 1em; }
 h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; } .grid { display: flex; flex-wrap: wrap; gap: 8px; }
 figure { margin: 0; } figcaption { font-weight: 600; font-size: .9em; } svg { background: #fff; }
-svg text { font: 11px system-ui, sans-serif; fill: #57606a; } table { border-collapse: collapse; font-size: .9em; }
+svg text { font: 11px system-ui, sans-serif; fill: #57606a; } table { border-collapse: collapse; font-size: .9em;
+  margin-bottom: 1em; }
 td, th { padding: 2px 10px; text-align: right; border-bottom: 1px solid #e5e7eb; }
 td:first-child, th:first-child { text-align: left; } .key { font-size: .9em; }
 .bad { color: #b91c1c; font-weight: 600; }
@@ -138,7 +139,7 @@ def _parameters(found: Identification) -> str:
 
 # ---------------------------------------------------------------------- drawings
 def _figure(title: str, x: np.ndarray, lines: Sequence[tuple[np.ndarray, str]], border: float | None) -> str:
-    """Draw lines over x."""
+    """Draw lines over x, the last one on top."""
     chosen = np.unique(np.linspace(0, len(x) - 1, min(len(x), MAX_POINTS)).round().astype(int))
     low, high = _range(np.concatenate([y[chosen] for y, _ in lines]))
     sx = lambda v: LEFT + (v - x.min()) / max(np.ptp(x), 1e-300) * (WIDTH - LEFT - RIGHT)
@@ -146,9 +147,10 @@ def _figure(title: str, x: np.ndarray, lines: Sequence[tuple[np.ndarray, str]], 
     body = [_frame(low, high, sy)]
     for v in _ticks(x.min(), x.max()):
         body.append(f'<text x="{sx(v):.0f}" y="{HEIGHT - 8}" text-anchor="middle">{v:.4g}</text>')
-    for y, colour in lines:
+    for k, (y, colour) in enumerate(lines):
+        width = 1.2 if k == len(lines) - 1 else 4  # what lies beneath is to be seen beside what covers it
         points = " ".join(f"{sx(a):.1f},{sy(b):.1f}" for a, b in zip(x[chosen], y[chosen], strict=True))
-        body.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.2"/>')
+        body.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}"/>')
     if border is not None and x.min() <= border <= x.max():
         body.append(f'<line x1="{sx(border):.1f}" x2="{sx(border):.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" '
                     'stroke="#57606a" stroke-dasharray="4 3"/>')  # fmt: skip
