@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 
 Vector = tuple[jax.Array, jax.Array]
 """What a matrix acts on: (K, n) of the knots, and (m,) of what they share."""
@@ -58,36 +57,34 @@ class Banded(NamedTuple):
 
 
 class Factor(NamedTuple):
-    """Cholesky's factor of a banded matrix, in the same blocks."""
+    """Cholesky's factor of a banded matrix, in the same blocks, those on the diagonal inverted."""
 
-    diagonal: jax.Array
-    """Lower triangular: transposes of the blocks on R's diagonal."""
+    inverse: jax.Array
+    """(K, n, n): inverses of the lower triangular L, the transposes of the blocks on R's diagonal."""
     above: jax.Array
     """(K, n, n); the last is zero."""
     border: jax.Array
     corner: jax.Array
+    """(m, m): the inverse, too."""
 
     def solve(self, b: Vector) -> Vector:
         """Return x with A x = b."""
 
         def forward(carry: Any, row: Any) -> Any:
-            L, W, b = row
-            y = solve_triangular(L, b - carry, lower=True)
+            inverse, W, b = row
+            y = inverse @ (b - carry)
             return W.T @ y, y
 
         def backward(x_after: Any, row: Any) -> Any:
-            L, W, y = row
-            x = solve_triangular(L, y - W @ x_after, lower=True, trans=1)
+            inverse, W, y = row
+            x = inverse.T @ (y - W @ x_after)
             return x, x
 
         along, shared = b
         start = jnp.zeros_like(along[0])
-        y = jax.lax.scan(forward, start, (self.diagonal, self.above, along))[1]
-        s = shared
-        if len(s):  # XLA may fail to compile calls of LAPACK on nothing
-            c = solve_triangular(self.corner, s - jnp.einsum("kim,ki->m", self.border, y), lower=True)
-            s = solve_triangular(self.corner, c, lower=True, trans=1)
-        rows = (self.diagonal, self.above, y - self.border @ s)
+        y = jax.lax.scan(forward, start, (self.inverse, self.above, along))[1]
+        s = self.corner.T @ (self.corner @ (shared - jnp.einsum("kim,ki->m", self.border, y)))
+        rows = (self.inverse, self.above, y - self.border @ s)
         return jax.lax.scan(backward, start, rows, reverse=True)[1], s
 
 
@@ -97,12 +94,29 @@ def factorise(A: Banded) -> Factor:
     def step(carry: Any, row: Any) -> Any:
         from_above, border_from_above = carry
         D, E, B = row
-        L = jnp.linalg.cholesky(D - from_above)
-        W, V = jnp.split(solve_triangular(L, jnp.concatenate([E, B - border_from_above], 1), lower=True), [len(D)], 1)
-        return (W.T @ W, W.T @ V), (L, W, V)
+        inverse = inverse_factor(D - from_above)
+        W, V = inverse @ E, inverse @ (B - border_from_above)
+        return (W.T @ W, W.T @ V), (inverse, W, V)
 
     last = jnp.zeros_like(A.diagonal[:1])
     start = jnp.zeros_like(A.diagonal[0]), jnp.zeros_like(A.border[0])
-    L, W, V = jax.lax.scan(step, start, (A.diagonal, jnp.concatenate([A.above, last]), A.border))[1]
-    corner = A.corner - jnp.einsum("kim,kij->mj", V, V)
-    return Factor(L, W, V, jnp.linalg.cholesky(corner) if len(corner) else corner)
+    inverse, W, V = jax.lax.scan(step, start, (A.diagonal, jnp.concatenate([A.above, last]), A.border))[1]
+    return Factor(inverse, W, V, inverse_factor(A.corner - jnp.einsum("kim,kij->mj", V, V)))
+
+
+def inverse_factor(D: jax.Array) -> jax.Array:
+    """Return the inverse of Cholesky's factor L, D = L L*, of a positive definite matrix.
+
+    The rows of (D, 1) are eliminated one by one, which leaves (L*, L^-1). Calls of LAPACK would be as good; but in a
+    program as large as that of a solution's reverse mode, XLA loses them.
+    """
+    n = len(D)
+    index = jnp.arange(n)
+
+    def eliminate(j: jax.Array, rows: jax.Array) -> jax.Array:
+        column = rows[:, j] / jnp.sqrt(rows[j, j])
+        row = rows[j] / jnp.sqrt(rows[j, j])
+        below = rows - jnp.where(index > j, column, 0)[:, None] * row[None]
+        return jnp.where((index == j)[:, None], row[None], below)
+
+    return jax.lax.fori_loop(0, n, eliminate, jnp.concatenate([D, jnp.eye(n, dtype=D.dtype)], axis=1))[:, n:]

@@ -300,11 +300,8 @@ def test_cartpole_swings_up():
     assert np.abs(found.extras["us_middle"]).max() <= 20 + 1e-6
 
 
-TOO_LARGE = pytest.mark.xfail(strict=True, reason="XLA loses the calls of LAPACK in a program of this size")
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("mode", [jax.jacfwd, pytest.param(jax.jacrev, marks=TOO_LARGE)])
+@pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
 def test_derivatives_of_a_solution(mode):
     """By mass, start, weight, an active limit and duration: against central differences."""
     base, weights = pendulum(), jnp.asarray(np.random.default_rng(0).normal(size=(9, 2)))
