@@ -124,7 +124,7 @@ assert not {"mujoco", "pinocchio", "optax", "chex"} & set(sys.modules)
     assert min(float(run(code)) for _ in range(3)) < 0.5
 
 
-UPPER = ("operators", "estimation", "parallel", "derivatives", "control", "trajopt", "sysid")
+UPPER = ("operators", "estimation", "parallel", "diagonal", "derivatives", "simulate", "control", "trajopt", "sysid")
 
 
 @pytest.mark.parametrize("upper", [False, pytest.param(True, marks=pytest.mark.long)])

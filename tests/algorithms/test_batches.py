@@ -37,7 +37,9 @@ def with_point(model, seed=0):
     return random_state(model, seed) | {"base": (v0, a0), "point": point}
 
 
-@pytest.mark.parametrize("joints", [("prismatic",), ("free",), long(("revolute",)), long(("revolute", "spherical"))])
+@pytest.mark.parametrize(
+    "joints", [("prismatic",), long(("free",)), long(("revolute",)), long(("revolute", "spherical"))]
+)
 def test_a_batch_of_any_one_argument(joints):
     """Three of the one, one of all others; also of a leaf of the model; and none at all."""
     model = random_chain(len(joints), seed=1, joints=joints, armature=True)

@@ -274,7 +274,9 @@ def test_right_at_awkward_points(names, order):
     assert_right(names, order)
 
 
-@pytest.mark.parametrize(("names", "order"), [(IMPORTANT, 1), *(long((name,), 2, id=name) for name in FUNCTIONS)])
+@pytest.mark.parametrize(
+    ("names", "order"), [(IMPORTANT[:2], 1), long(IMPORTANT, 1), *(long((name,), 2, id=name) for name in FUNCTIONS)]
+)
 def test_right_in_single_precision(names, order):
     """Equal to what double precision makes of the same numbers."""
     rough, truth = (visit(names, order, arm(), dtype)[0] for dtype in ("float32", "rounded"))

@@ -15,7 +15,7 @@ SMALL = {"universal joint on a floating base": lambda: random_tree(
 )}  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[*SMALL, *(k if k == "mimic" else long(k) for k in KINDS)])
+@pytest.fixture(scope="module", params=[*SMALL, *map(long, KINDS)])
 def model(request):
     return (KINDS | SMALL)[request.param]()
 

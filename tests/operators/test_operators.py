@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.states import geared, quickly, relative
+from helpers.states import geared, long, quickly, relative
 
 import jaxdyn
 from jaxdyn.model.random_models import random_chain, random_tree
@@ -123,9 +123,10 @@ PRODUCTS = {
 }
 
 
-def test_passes_give_what_the_factors_give():
+@pytest.mark.parametrize("joints", [("revolute",), long(("revolute", "universal"))])
+def test_passes_give_what_the_factors_give(joints):
     """Products at one vector share sweeps, with poses and filter; matrices of single factors do not."""
-    model = random_tree(5, seed=2, joints=("revolute", "universal"), floating_base=True, armature=True)
+    model = random_tree(5, seed=2, joints=joints, floating_base=True, armature=True)
     q = np.asarray(jaxdyn.neutral(model)) + np.random.default_rng(1).normal(size=model.nq)
     X = np.random.default_rng(2).normal(size=(6 * model.nbodies, 3))
 

@@ -88,7 +88,7 @@ def test_chains_equal_the_serial_functions(n, precision):
     assert max(found.values()) < TOLERANCE[precision], f"{n} bodies, {precision}: {shown(found)}"
 
 
-@pytest.mark.parametrize("factor", [1e2, 1e4])
+@pytest.mark.parametrize("factor", [long(1e2), 1e4])
 def test_float32_is_as_accurate_as_the_serial_function(factor):
     """Light bodies that carry a heavy tip; the Riccati steps without a guess would be off by more than one."""
     model, s = chain(64)

@@ -155,7 +155,7 @@ def test_the_tree_of_a_real_humanoid(robot_data):
 
 
 # ---------------------------------------------------------------------- programs
-@pytest.mark.parametrize(("name", "sweep"), [("quadruped", [3]), ("humanoid", [6, 2, 8, 2])])
+@pytest.mark.parametrize(("name", "sweep"), [("quadruped", [3]), long("humanoid", [6, 2, 8, 2])])
 def test_few_steps_follow_one_another(robots, name, sweep):
     """A sweep over the quadruped has 3 steps, over the humanoid of 32 hinges 18; nothing is looked up in them."""
     dynamics, pulled, run = (loops_of(exported(f, *inputs(robots[name]))) for f in programs(robots[name]))

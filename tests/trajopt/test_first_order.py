@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.states import long
 
 import jaxdyn
 from jaxdyn.derivatives import inverse_dynamics_derivatives
@@ -11,7 +12,7 @@ from jaxdyn.model.random_models import random_tree
 from jaxdyn.trajopt.first_order import first_order
 
 
-@pytest.mark.parametrize("joints", [("revolute", "prismatic"), ("spherical", "revolute", "cylindrical")])
+@pytest.mark.parametrize("joints", [long(("revolute", "prismatic")), ("spherical", "revolute", "cylindrical")])
 def test_equals_the_recursions(joints):
     """On trees whose joints have one column each, and several; for a batch of models, gravity among what differs."""
     model = random_tree(5, seed=3, joints=joints)

@@ -180,6 +180,7 @@ def test_newton_steps_double_the_digits():
     assert not (left(slow)[1:] < left(slow)[:-1] ** 2)[left(slow)[:-1] < 1e-2].any()
 
 
+@pytest.mark.long
 def test_newton_steps_with_limits_and_a_robot(reach, solution):
     """On the arm, the same optimum as by Gauss and Newton; limits are kept exactly."""
     other = reach(solution.xs[0], jnp.zeros((15, 2)), GOAL, 1.0, method="newton")
