@@ -90,7 +90,8 @@ def _beside_mujoco(robot: Robot, precision: str, rounds: int) -> dict[str, Any]:
     if "MuJoCo" in timings:
         row["speed_to_mujoco"] = 1 / timings["jaxdyn"].ratio(timings["MuJoCo"])[0]
     shown = ", ".join(f"{name} {row[f'{name}_us']:.2f} us" for name in timings)
-    say(f"rollout {robot.name} {precision}: {shown} a step; error of q {row.get('error', float('nan')):.0e}")
+    error = f"; error of q {row['error']:.0e}" if "error" in row else ""
+    say(f"rollout {robot.name} {precision}: {shown} a step{error}")
     return row
 
 
