@@ -110,3 +110,10 @@ def test_derivatives_of_sine_and_cosine():
     np.testing.assert_allclose(two, -np.sin(x), atol=1e-15)
     curvature = jax.vmap(jax.grad(jax.grad(lambda x: _numerics.sin_cos(x)[0])))(x)
     np.testing.assert_allclose(curvature, -np.sin(x), atol=1e-15)
+
+
+def test_inverses_of_small_matrices_in_place(rng):
+    X = rng.normal(size=(5, 6, 6))
+    A = X @ X.swapaxes(1, 2) + np.eye(6)
+    found = np.moveaxis(np.asarray(jax.jit(_numerics.invert_rows)(jnp.moveaxis(jnp.asarray(A), 0, -1))), -1, 0)
+    assert np.abs(A @ found - np.eye(6)).max() < 1e-12
