@@ -120,6 +120,7 @@ def test_003_v_the_gradient_of_gibbs_function_is_inverse_dynamics_and_its_hessia
     assert relative(both.reshape(n, n) - ahead[:, None] - ahead[None] + here, x["mass"]) < 1e-11
 
 
+@pytest.mark.long
 def test_003_v_the_same_by_automatic_differentiation():
     model = KINDS["mimic"]()
     s = random_state(model)

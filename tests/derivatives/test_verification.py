@@ -71,6 +71,7 @@ def test_the_diagonalised_equations():
     assert len(found.rows) == 5
 
 
+@pytest.mark.long
 def test_a_wrong_coriolis_term_is_found(monkeypatch):
     right = diagonal.coriolis
     monkeypatch.setattr(diagonal, "coriolis", lambda model, q, nu: right(model, q, nu) + 1e-6 * nu)
