@@ -165,6 +165,22 @@ class Joints:
         """Return x (nv, ...) by stage and column."""
         return [stage.rows(x, nothing) for stage in self.stages]
 
+    def tree_rows(self, x: jax.Array, nothing: float = 0.0) -> list[Rows]:
+        """Return x (columns, ...), in the order of `column_body`, by stage and column: what `columns` puts together."""
+        x, result = jnp.concatenate([x, jnp.full_like(x[:1], nothing)]), []
+        for stage, index in zip(self.stages, self._places, strict=True):
+            result.append(stage.shaped(tuple(rows(x, row) for row in index)))
+        return result
+
+    @cached_property
+    def _places(self) -> list[np.ndarray]:
+        """By stage, (width, bodies): the number of each column; one past the last where a joint has fewer columns."""
+        sizes = [stage.qd.size for stage in self.stages]
+        place = np.full(sum(sizes), len(self._columns), np.int32)
+        place[self._columns] = np.arange(len(self._columns))
+        parts = np.split(place, np.cumsum(sizes)[:-1])
+        return [part.reshape(stage.qd.shape) for part, stage in zip(parts, self.stages, strict=True)]
+
     def columns(self, stages: Sequence[Rows], dtype: Any = None) -> jax.Array:
         """Return rows by stage and column as (columns, ...), in the order of `column_body`.
 
@@ -335,7 +351,7 @@ def _links(stage: Stage, model: Model, leaves: dict[str, jax.Array], q: jax.Arra
     def of_type(joint: Joint, parameters: JointParameters, x: Coordinates, group: Any) -> Links:
         S = joint.subspace(parameters, x)
         placement = rows(model.placement, group.bodies)
-        X_0 = placements(placement) if stage.canonical else Transform.from_pose(jnp.moveaxis(placement, -1, 1))
+        X_0 = placements(placement)
         X = X_0 @ joint.transform(parameters, x)
         return Links(X, S + (Motion.zero(),) * (stage.width - len(S)), None)
 

@@ -12,7 +12,7 @@ from jaxdyn._numerics import safe_reciprocal
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.articulation import Articulation, articulation, tile_of_rows
 from jaxdyn.algorithms.dense import Form, in_all_forms, mass_matrix_dense
-from jaxdyn.algorithms.motion import joint_columns, link_inertias, placed_links
+from jaxdyn.algorithms.motion import Placed, joint_columns, link_inertias, placed_links
 from jaxdyn.model import Model
 from jaxdyn.spatial import Force, Motion, RigidInertia, Sym3, Vec3
 
@@ -35,14 +35,31 @@ class Columns(NamedTuple):
     """Centre of mass, components (batch,); of use in world axes only."""
 
 
-def composite_columns(joints: Articulation, model: Model, q: jax.Array, *, root_axes: bool) -> Columns:
-    """Return the joints' columns and the forces of composite bodies on them."""
+class Composite(NamedTuple):
+    """What composite bodies give, by stage, about the bodies' own origins."""
+
+    H: list[tuple[Motion, ...]]
+    """The joints' columns."""
+    F: list[tuple[Force, ...]]
+    """The forces that accelerating each column takes: r(k) H*(k)."""
+    M: list[RigidInertia]
+    """The bodies' own inertias."""
+    placed: list[Placed]
+
+
+def composite_forces(joints: Articulation, model: Model, q: jax.Array, *, root_axes: bool = True) -> Composite:
+    """Return the joints' columns and the forces of composite bodies on them, by stage."""
     links = joints.links(model, q)
     placed = placed_links(joints, links, root_axes=root_axes)
     H, M = joint_columns(links, placed), link_inertias(joints, model, links, placed)
     nothing = RigidInertia(0.0, Vec3.zero(), Sym3.zero())
     bodies = list(zip(M, H, [m.l for m in placed], strict=True))
-    F = joints.walk.inward(_composite, nothing, bodies)[1]
+    return Composite(H, joints.walk.inward(_composite, nothing, bodies)[1], M, placed)
+
+
+def composite_columns(joints: Articulation, model: Model, q: jax.Array, *, root_axes: bool) -> Columns:
+    """Return the joints' columns and the forces of composite bodies on them."""
+    H, F, M, placed = composite_forces(joints, model, q, root_axes=root_axes)
     h = [tuple(x.shift(-m.p) for x in columns) for columns, m in zip(H, placed, strict=True)]
     f = [tuple(x.shift(m.p) for x in columns) for columns, m in zip(F, placed, strict=True)]
     moments = [jax.tree.map(_total, M_k.h + M_k.m * m.p) for M_k, m in zip(M, placed, strict=True)]

@@ -23,8 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.algorithms import arguments
-from jaxdyn.algorithms.aba import Gain, corrected, gains_of, innovations_of, require_regular, smooth
+from jaxdyn.algorithms.aba import require_regular
 from jaxdyn.algorithms.articulation import Rows, like_vector, tile_of_rows
+from jaxdyn.algorithms.filtering import Gain, corrected, gains_of, innovations_of, smooth
 from jaxdyn.joints import combine
 from jaxdyn.model import Model
 from jaxdyn.operators.mechanism import Mechanism

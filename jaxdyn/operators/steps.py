@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn._numerics import eliminate_rows
-from jaxdyn.algorithms.aba import Gain, corrected, gains_of, innovations_of, smooth, whiten
 from jaxdyn.algorithms.articulation import Rows
+from jaxdyn.algorithms.filtering import Gain, corrected, gains_of, innovations_of, smooth, whiten
 from jaxdyn.joints import combine
 from jaxdyn.spatial import ArticulatedInertia, Force, Mat3, Motion, RigidInertia, Vec3
 
