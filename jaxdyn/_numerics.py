@@ -276,21 +276,23 @@ def invert_rows(A: jax.Array) -> jax.Array:
     return jax.lax.scan(exchange, A, index)[0]
 
 
-def eliminate_rows(D: jax.Array, U: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the columns of L, D = L L*, and of U L^-*, for small positive definite D (n, n, ...) and U (m, n, ...).
+def cholesky_rows(D: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the lower Cholesky factor of small positive definite D (n, n, ..., batch), and its inverse.
 
-    Columns are along the first axis. As in `solve_rows`, the steps are a loop over whole arrays.
+    As in `solve_rows`, the steps are a loop over whole arrays.
     """
     index = jnp.arange(len(D), dtype=np.int32)
+    one = jnp.broadcast_to(jnp.eye(len(D), dtype=D.dtype).reshape(D.shape[:2] + (1,) * (D.ndim - 2)), D.shape)
 
     def eliminate(rest: Any, k: jax.Array) -> Any:
         D, U = rest
         root = jnp.sqrt(D[k, k])
         l = jnp.where(_spread(index >= k, D.ndim - 1), D[:, k], 0) / root[None]
-        g = U[:, k] / root[None]
-        return (D - l[:, None] * l[None], U - g[:, None] * l[None]), (l, g)
+        row = U[k] / root[None]
+        return (D - l[:, None] * l[None], U - l[:, None] * row[None]), (l, row)
 
-    return jax.lax.scan(eliminate, (D, U), index)[1]
+    columns, inverse = jax.lax.scan(eliminate, (D, one), index)[1]
+    return jnp.moveaxis(columns, 0, 1), inverse
 
 
 def _spread(x: jax.Array, ndim: int) -> jax.Array:

@@ -136,7 +136,7 @@ def _turn_base(base: Base, P: ArticulatedInertia, outboard: Any, body: TurningBa
     found = BASE_SWEEPS["m^-1"][0](base, z + body.b, body.tau)[1]
     if body.rest is not None:
         dP = dP - P.moved(body.V)  # as the base sees it
-        half = (base.L_inverse[:, :, None] * base.H[None]).sum(1)  # L^-1 H
+        half = base.L_inverse_H
         rate = (half[:, :, None] * dP.to_array()[None]).sum(1)
         rate = (rate[:, None] * half[None]).sum(2)  # L^-1 D' L^-*
         lower = np.tril(np.ones((6, 6))) - 0.5 * np.eye(6)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn._numerics import eliminate_rows
+from jaxdyn._numerics import cholesky_rows
 from jaxdyn.algorithms.articulation import Rows
 from jaxdyn.algorithms.filtering import Gain, corrected, gains_of, innovations_of, smooth, whiten
 from jaxdyn.joints import combine
@@ -45,11 +45,30 @@ class Factor(NamedTuple):
 class Base(NamedTuple):
     """The same of floating bases, as whole matrices (6, 6, ...)."""
 
-    H: jax.Array
-    G: jax.Array
-    """P H* L^-*."""
+    H: jax.Array | None
+    """None for the identity: a base in its own axes."""
+    U: jax.Array
+    """P H*."""
     L: jax.Array
     L_inverse: jax.Array
+
+    @property
+    def G(self) -> jax.Array:
+        """P H* L^-*."""
+        return (self.U[:, None] * self.L_inverse[None]).sum(2)
+
+    @property
+    def L_inverse_H(self) -> jax.Array:
+        """L^-1 H."""
+        return self.L_inverse if self.H is None else (self.L_inverse[:, :, None] * self.H[None]).sum(1)
+
+    def felt(self, f: Any) -> Rows:
+        """Return H f of a spatial vector."""
+        return (*f.ang, *f.lin) if self.H is None else _times(self.H, f)
+
+    def moved(self, x: Any) -> Motion:
+        """Return H* x of six rows."""
+        return as_motion(six(x if self.H is None else _times(_T(self.H), x)))
 
 
 class Frames(NamedTuple):
@@ -106,15 +125,17 @@ def factor_base_step(outboard: ArticulatedInertia, body: Any) -> Any:
     """Cross the joint of a floating base, which hands nothing on; its six columns are eliminated in a loop."""
     M, H, _, noise = body
     P = outboard.plus_rigid(M) if isinstance(M, RigidInertia) else outboard + M
-    U = jnp.stack([jnp.stack(jnp.broadcast_arrays(*f.ang, *f.lin)) for f in (P @ h for h in H)], axis=1)
-    like = lambda x: jnp.broadcast_to(jnp.asarray(x, U.dtype), U.shape[2:])
-    H_array = jnp.stack([jnp.stack([like(x) for x in (*h.ang, *h.lin)]) for h in H])
-    one = jnp.broadcast_to(jnp.asarray(np.eye(6), U.dtype)[(..., *(None,) * (U.ndim - 2))], U.shape)
-    D = (H_array[:, :, None] * U[None]).sum(1) + one * jnp.stack(noise)[None]
-    L, both = eliminate_rows(D, jnp.concatenate([U, one]))
-    G, L_inverse = jnp.moveaxis(both[:, :6], 0, 1), both[:, 6:]  # the columns of L^-* are the rows of L^-1
+    if all(type(x) is float for x in jax.tree.leaves(H)):
+        H_array, D = None, (U := P.to_array())
+    else:
+        U = jnp.stack([jnp.stack(jnp.broadcast_arrays(*f.ang, *f.lin)) for f in (P @ h for h in H)], axis=1)
+        like = lambda x: jnp.broadcast_to(jnp.asarray(x, U.dtype), U.shape[2:])
+        H_array = jnp.stack([jnp.stack([like(x) for x in (*h.ang, *h.lin)]) for h in H])
+        D = (H_array[:, :, None] * U[None]).sum(1)
+    one = jnp.asarray(np.eye(6), U.dtype)[(..., *(None,) * (U.ndim - 2))]
+    L, L_inverse = cholesky_rows(D + one * jnp.stack(noise)[None])
     nothing = ArticulatedInertia.zero()
-    return nothing, Factor(P, nothing, Base(H_array, G, jnp.moveaxis(L, 0, 1), L_inverse))
+    return nothing, Factor(P, nothing, Base(H_array, U, L, L_inverse))
 
 
 # ---------------------------------------------------------------------- sweeps
@@ -192,7 +213,7 @@ def omega_step(inboard: ArticulatedInertia, body: Any) -> Any:
 
 def omega_base_step(base: Base, world: Any, H: Any) -> Any:
     """Find H* D^-1 H of a floating base."""
-    half = (base.L_inverse[:, :, None] * base.H[None]).sum(1)  # L^-1 H
+    half = base.L_inverse_H
     X = ArticulatedInertia.from_array((half[:, :, None] * half[:, None]).sum(0))
     return X, X
 
@@ -226,21 +247,21 @@ def _base_psi_T(base: Base, world: Motion, x: Any) -> Any:
 
 
 def _base_m(base: Base, outboard: Force, x: Any) -> Any:
-    return Force.zero(), tuple(a + b for a, b in zip(_times(base.L, x), _times(base.H, outboard), strict=True))
+    return Force.zero(), tuple(a + b for a, b in zip(_times(base.L, x), base.felt(outboard), strict=True))
 
 
 def _base_m_T(base: Base, world: Motion, x: Any) -> Any:
-    return as_motion(six(_times(_T(base.H), x))), _times(_T(base.L), x)
+    return base.moved(x), _times(_T(base.L), x)
 
 
 def _base_whiten(base: Base, outboard: Force, x: Any) -> Any:
-    rest = tuple(a - b for a, b in zip(x, _times(base.H, outboard), strict=True))
+    rest = tuple(a - b for a, b in zip(x, base.felt(outboard), strict=True))
     return Force.zero(), _times(base.L_inverse, rest)
 
 
 def _base_smooth(base: Base, world: Motion, x: Any) -> Any:
     rates = _times(_T(base.L_inverse), x)
-    return as_motion(six(_times(_T(base.H), rates))), rates
+    return base.moved(rates), rates
 
 
 BASE_SWEEPS = {
@@ -325,13 +346,13 @@ def _G_T(H: Any, part: Factor, x: Any) -> Rows:
 
 def _tau_bar(H: Any, part: Factor, x: Any) -> Force:
     if isinstance(part.gains, Base):
-        return as_force(x) - _G(H, part, _times(part.gains.H, x))
+        return as_force(x) - _G(H, part, part.gains.felt(x))
     return innovations_of(as_force(x), H, part.gains, (0.0,) * len(H))[0]
 
 
 def _tau_bar_T(H: Any, part: Factor, x: Any) -> Motion:
     if isinstance(part.gains, Base):
-        return as_motion(x) - as_motion(six(_times(_T(part.gains.H), _G_T(H, part, x))))
+        return as_motion(x) - part.gains.moved(_G_T(H, part, x))
     return _given_way(as_motion(x), H, part.gains)[0]
 
 
