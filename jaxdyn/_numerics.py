@@ -44,6 +44,11 @@ def rows(x: Any, index: Any) -> Any:
     return x if count == len(x) else x[first : first + count]
 
 
+def once(*xs: Any) -> tuple[jax.Array, ...]:
+    """Return the same, as one array that is worked out once, not again in every operation that uses it."""
+    return tuple(jax.lax.optimization_barrier(jnp.stack(jnp.broadcast_arrays(*xs))))
+
+
 def _series(coefficients: list[Fraction], t: Scalar) -> Scalar:
     """Sum of c_k t^k by Horner's rule."""
     total = t * 0 + float(coefficients[-1])

@@ -55,7 +55,7 @@ def _solve_base(outboard: Any, body: Any, keep: bool) -> Any:
     Return the inverse of its inertia, if it is to be kept, and its acceleration.
     """
     (P, z), (M, b, _, _, tau, armature) = outboard, body
-    matrix, force = base_matrix(P.plus_rigid(M), armature), force_on_base(z + b, tau)
+    matrix, force = base_matrix(P, M, armature), force_on_base(z + b, tau)
     inverse = invert_rows(matrix) if keep else None
     a = solve_rows(matrix, force) if inverse is None else times(inverse, force)
     return (ArticulatedInertia.zero(), Force.zero()), (inverse, tuple(a))

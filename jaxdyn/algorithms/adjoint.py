@@ -15,6 +15,7 @@ is outboard of a joint:
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from jaxdyn.algorithms.motion import arrive, arrive_at_base, relative_motions, w
 from jaxdyn.joints import combine
 from jaxdyn.model import Model
 from jaxdyn.model.configuration import coordinate_gradient
-from jaxdyn.recursion import summed_as
+from jaxdyn.recursion import Packed, summed_as, unpacked
 from jaxdyn.spatial import Force, Motion, RigidInertia, Vec3
 from jaxdyn.spatial.linear import outer
 
@@ -125,7 +126,7 @@ def pull_back(wanted: Any, x: jax.Array, model: Model, q: Any, qd: Any, qdd: Any
     joints = articulation(model.topology)
     links = joints.links(model, q)
     motions = relative_motions(joints, model, links, q, qd, qdd)
-    inertias = joints.inertias(model, links)
+    inertias = joints.packed_inertias(model, links)
     slopes = joints.subspace_slopes(model, q, qd, jnp.zeros_like(qd) if qdd is None else qdd)
     columns = list(zip([link.S for link in links], joints.subspace_rates(model, q, qd), slopes, strict=True))
     forces = [None] * len(links) if f_ext is None else joints.forces(f_ext, links)
@@ -141,7 +142,7 @@ def pull_back(wanted: Any, x: jax.Array, model: Model, q: Any, qd: Any, qdd: Any
     by_inertia: Any = None
     by_force: Any = None
     if parts[1]:
-        in_link_axes = lambda inertia: joints.inertias(dataclasses.replace(model, inertia=inertia), links)
+        in_link_axes = lambda inertia: joints.packed_inertias(dataclasses.replace(model, inertia=inertia), links)
         by_inertia = _transposed(in_link_axes, model.inertia, [link.by_inertia for link in moved])
     if parts[0]:
         by_force = _transposed(lambda f: joints.forces(f, links), f_ext, [-link.by_force for link in moved])
@@ -152,12 +153,19 @@ def pull_back(wanted: Any, x: jax.Array, model: Model, q: Any, qd: Any, qdd: Any
     return by_model, by_q, by_qd, by_qdd, by_force, base_motion
 
 
-def _transposed(linear: Any, at: jax.Array, y: Any) -> Any:
+def _transposed(linear: Any, at: jax.Array, y: Sequence[Any]) -> Any:
     """Return the transposed product of a linear function with y, which may have other types than its result.
 
-    Where the result is one for the whole batch, y is summed first.
+    Where the result is one for the whole batch, y is summed first; where the result is packed, y is not.
     """
     out, pull = jax.vjp(linear, at)
-    leaves, form = jax.tree.flatten(out)
-    cast = [summed_as(like, value.astype(like.dtype)) for value, like in zip(jax.tree.leaves(y), leaves, strict=True)]
-    return pull(jax.tree.unflatten(form, cast))[0]
+
+    def like(result: Any, value: Any) -> Any:
+        leaves, form = jax.tree.flatten(unpacked(result))
+        values = zip(leaves, jax.tree.leaves(value), strict=True)
+        cast = [summed_as(leaf, v.astype(leaf.dtype)) for leaf, v in values]
+        if isinstance(result, Packed):
+            return Packed(jnp.stack(cast, axis=-2), result.form)
+        return jax.tree.unflatten(form, cast)
+
+    return pull(list(map(like, out, y)))[0]

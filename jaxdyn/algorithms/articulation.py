@@ -24,7 +24,7 @@ from jaxdyn.joints import Continuous, Free, Joint, JointParameters, Revolute
 from jaxdyn.joints.contract import Coordinates, combine
 from jaxdyn.model import Model
 from jaxdyn.model.topology import Topology, joint_parameters
-from jaxdyn.recursion import Walk, side_by_side
+from jaxdyn.recursion import Packed, Walk, side_by_side, unpacked
 from jaxdyn.spatial import Force, Mat3, Motion, RigidInertia, Transform, Turn, Vec3
 from jaxdyn.spatial.components import Components, components
 
@@ -231,6 +231,10 @@ class Joints:
 
     def inertias(self, model: Model, links: Sequence[Links]) -> list[RigidInertia]:
         """Return the links' inertias in link axes."""
+        return unpacked(self.packed_inertias(model, links))
+
+    def packed_inertias(self, model: Model, links: Sequence[Links]) -> list[Packed | RigidInertia]:
+        """Return the same as data of a sweep, in as few arrays as they are."""
         by_body = lambda x: RigidInertia.from_parameters(jnp.moveaxis(x, -1, 1))
         stages = zip(self.stages, links, strict=True)
         return [

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxdyn._numerics import invert_rows
+from jaxdyn._numerics import invert_rows, once
 from jaxdyn.algorithms.articulation import Articulation, Rows
 from jaxdyn.algorithms.motion import joint_columns, link_inertias, placed_links
 from jaxdyn.model import Model
-from jaxdyn.spatial import ArticulatedInertia, Force, Motion, Vec3
+from jaxdyn.spatial import ArticulatedInertia, Force, Motion, RigidInertia, Vec3
 
 
 class Gain(NamedTuple):
@@ -88,9 +88,9 @@ def smooth(inboard: Motion, body: Any) -> Any:
 
 
 # ---------------------------------------------------------------------- floating bases
-def base_matrix(P: ArticulatedInertia, armature: Rows) -> jax.Array:
+def base_matrix(P: ArticulatedInertia, M: RigidInertia, armature: Rows) -> jax.Array:
     """Return the inertia that a floating base moves, whose columns are the identity, (6, 6, ...)."""
-    matrix = P.to_array()
+    matrix = P.to_array() + M.to_array()
     return matrix + _one_like(matrix) * jnp.stack(armature)[:, None]
 
 
@@ -101,7 +101,7 @@ def _one_like(matrix: jax.Array) -> jax.Array:
 
 def force_on_base(z: Force, tau: Rows) -> jax.Array:
     """Return tau - z, (6, ...)."""
-    return jnp.stack(jnp.broadcast_arrays(*(t - f for t, f in zip(tau, (*z.ang, *z.lin), strict=True))))
+    return jnp.stack(once(*(t - f for t, f in zip(tau, (*z.ang, *z.lin), strict=True))))
 
 
 def times(matrix: jax.Array, x: jax.Array) -> jax.Array:
@@ -112,7 +112,7 @@ def times(matrix: jax.Array, x: jax.Array) -> jax.Array:
 def _factor_base(outboard: ArticulatedInertia, body: Any) -> Any:
     """Cross the joint of a floating base: all that is needed of it is the inverse of its inertia."""
     M, _, _, armature = body
-    return ArticulatedInertia.zero(), invert_rows(base_matrix(outboard.plus_rigid(M), armature))
+    return ArticulatedInertia.zero(), invert_rows(base_matrix(outboard, M, armature))
 
 
 def _solve_base_for_torques(inverse: jax.Array, outboard: Force, tau: Rows) -> Any:

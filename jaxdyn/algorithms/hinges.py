@@ -29,6 +29,7 @@ for _k, (_i, _j) in enumerate(((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))):
     _SYMMETRIC[_i, _j, _k] = _SYMMETRIC[_j, _i, _k] = 1
 
 _POSE = jax.tree.structure(Transform(Mat3.identity(), Vec3.zero()))
+_INERTIA = jax.tree.structure(RigidInertia(0.0, Vec3.zero(), Sym3.zero()))
 
 
 def _hinge_quaternions(axis: jax.Array) -> jax.Array:
@@ -73,7 +74,7 @@ class Hinges(NamedTuple):
     Q: jax.Array | Mat3
     """Rotation from link axes to those of the model's body frame."""
 
-    def inertias(self, inertia: jax.Array) -> RigidInertia:
+    def inertias(self, inertia: jax.Array) -> Packed | RigidInertia:
         """Return inertias (links, 10, batch) in link axes."""
         if isinstance(self.Q, Mat3):
             return RigidInertia.from_parameters(jnp.moveaxis(inertia, -1, 1)).rotate(self.Q.T)
@@ -82,8 +83,8 @@ class Hinges(NamedTuple):
         Q_inverse = jnp.swapaxes(self.Q, 1, 2)
         h = _product(Q_inverse, inertia[:, 1:4, None])[:, :, 0]
         J = _product(_product(Q_inverse, _combine(_SYMMETRIC, inertia[:, 4:])), self.Q)
-        upper = Sym3(*(J[:, i, j] for i, j in ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))))
-        return RigidInertia(inertia[:, 0], Vec3(*(h[:, i] for i in range(3))), upper)
+        upper = [J[:, i, i:] for i in range(3)]
+        return Packed(jnp.concatenate([inertia[:, :1], h, *upper], axis=1), _INERTIA)
 
     def forces(self, f: Force) -> Force:
         """Return forces on the bodies, given in the axes of their body frames, in link axes."""

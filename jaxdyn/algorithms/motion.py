@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn._numerics import once
 from jaxdyn.algorithms.articulation import Articulation, Links, joint_motions
 from jaxdyn.joints import combine
 from jaxdyn.model import Model
@@ -76,7 +77,7 @@ def _move(inboard: Any, link: Any) -> Any:
 def _move_base(world: Any, link: Any) -> Any:
     """Cross the joint of a floating base, into its own axes."""
     (_, V, a), (X, V_J, a_J) = world, link
-    V, a = V.shift(X.p).rotate(X.R.T), a.shift(X.p).rotate(X.R.T)
+    V, a = (_at_base(motion, X) for motion in (V, a))
     a = a + V.cross(V_J) + a_J
     V = V + V_J
     return (Mat3.identity(), V, a), Moving(Mat3.identity(), V, a, X.p)
@@ -106,12 +107,20 @@ def arrive(inboard: Any, X: Any) -> Any:
 def arrive_at_base(world: Any, X: Any) -> Any:
     """Carry what the world hands on to a floating base, into its own axes."""
     _, *motions = world
-    return Mat3.identity(), [motion.shift(X.p).rotate(X.R.T) for motion in motions], X.p
+    return Mat3.identity(), [_at_base(motion, X) for motion in motions], X.p
+
+
+def _at_base(motion: Motion, X: Any) -> Motion:
+    """Return a motion of the world about a floating base's origin, in its axes; worked out once, for all limbs."""
+    leaves, form = jax.tree.flatten(motion.shift(X.p).rotate(X.R.T))
+    arrays = [x for x in leaves if type(x) is not float]
+    kept = iter(once(*arrays) if arrays else ())
+    return jax.tree.unflatten(form, [x if type(x) is float else next(kept) for x in leaves])
 
 
 def world_in_motion(model: Model, base_motion: Any = None, gravity: bool = True) -> Any:
     """Return what the world hands on: rotation, velocity, acceleration; gravity acts as one upward."""
-    up = Vec3(*(-g for g in model.gravity)) if gravity else Vec3.zero()
+    up = Vec3(*-model.gravity) if gravity else Vec3.zero()
     V, a = (Motion.zero(), Motion.zero()) if base_motion is None else (_six(x) for x in base_motion)
     return Mat3.identity(), V, a + Motion(Vec3.zero(), up)
 

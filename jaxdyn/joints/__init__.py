@@ -7,6 +7,7 @@ from jaxdyn.joints.contract import JointParameters as JointParameters
 from jaxdyn.joints.contract import bias_by_autodiff as bias_by_autodiff
 from jaxdyn.joints.contract import bracket_by_autodiff as bracket_by_autodiff
 from jaxdyn.joints.contract import combine as combine
+from jaxdyn.joints.contract import linear_transposed as linear_transposed
 from jaxdyn.joints.contract import subspace_by_autodiff as subspace_by_autodiff
 from jaxdyn.joints.contract import tangent_by_autodiff as tangent_by_autodiff
 from jaxdyn.joints.cylindrical import Cylindrical as Cylindrical

@@ -12,6 +12,7 @@ Coordinates are tuples of scalars (see `jaxdyn.spatial`), so that one call serve
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -134,6 +135,12 @@ class Joint:
         """
         return rate if type(self).integrate is Joint.integrate else tangent_by_autodiff(self, q, rate)
 
+    def tangent_transposed(self, q: Coordinates, v: Coordinates) -> Coordinates:
+        """Return the transposed product of `tangent` with v: a gradient by coordinates from one in the tangent."""
+        if type(self).integrate is Joint.integrate:
+            return v
+        return linear_transposed(lambda rate: self.tangent(q, rate), v, q)
+
     def bracket(self, q: Coordinates, a: Coordinates, b: Coordinates) -> Coordinates:
         """Return [a, b]: by how much, to second order, moving along a and then b differs from b and then a."""
         if type(self).integrate is Joint.integrate:
@@ -209,3 +216,9 @@ def combine(columns: tuple[Motion, ...], qd: Coordinates) -> Motion:
     for rate, column in zip(qd, columns, strict=True):
         total = total + rate * column
     return total
+
+
+def linear_transposed(linear: Callable[[Coordinates], Coordinates], y: Coordinates, like: Coordinates) -> Coordinates:
+    """Return the transposed product with y of a linear function of components like others."""
+    like, y = (tuple(jnp.broadcast_arrays(*xs, *also)[: len(xs)]) for xs, also in ((like, y), (y, like)))
+    return jax.linear_transpose(linear, like)(y)[0]

@@ -43,6 +43,10 @@ class Free(Joint):
         """Return the twist in body axes."""
         return *Spherical().tangent(q[:4], rate[:4]), *(Quaternion(*q[:4]).to_matrix().T @ Vec3(*rate[4:]))
 
+    def tangent_transposed(self, q: Coordinates, v: Coordinates) -> Coordinates:
+        here, over_length = Quaternion(*q[:4]).unit()
+        return *((2 * over_length) * (here @ Quaternion(0.0, *v[:3]))), *here.turn(Vec3(*v[3:]))
+
     def bracket(self, q: Coordinates, a: Coordinates, b: Coordinates) -> Coordinates:
         twist = Motion(Vec3(*a[:3]), Vec3(*a[3:])).cross(Motion(Vec3(*b[:3]), Vec3(*b[3:])))
         return *twist.ang, *twist.lin

@@ -46,6 +46,10 @@ class Spherical(Joint):
         turn = scaled.conjugate() @ Quaternion(*rate)
         return tuple((2 * size * safe_reciprocal(scaled.norm_squared)) * turn.vector)
 
+    def tangent_transposed(self, q: Coordinates, v: Coordinates) -> Coordinates:
+        here, over_length = Quaternion(*q).unit()
+        return tuple((2 * over_length) * (here @ Quaternion(0.0, *v)))
+
     def bracket(self, q: Coordinates, a: Coordinates, b: Coordinates) -> Coordinates:
         return tuple(Vec3(*a).cross(Vec3(*b)))
 

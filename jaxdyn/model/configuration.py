@@ -180,4 +180,9 @@ def bracket(model: Model, q: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array
 
 def coordinate_gradient(model: Model, q: jax.Array, gradient: jax.Array) -> jax.Array:
     """Return the gradient by coordinates (nq, ...) of what has a gradient (nv, ...) in the tangent."""
-    return jax.vjp(lambda rate: tangent(model, q, rate), jnp.zeros_like(q))[1](gradient.astype(q.dtype))[0]
+    gradient = jnp.broadcast_to(gradient, (len(gradient), *jnp.broadcast_shapes(gradient.shape[1:], q.shape[1:])))
+    found = (
+        group.joint.tangent_transposed(coordinates(q, group.q), coordinates(gradient, group.qd))
+        for group in model.topology.own_groups
+    )
+    return _by_joint(model, lambda group: group.q, found).astype(q.dtype)

@@ -28,7 +28,7 @@ class Ruled:
     """
 
     def __init__(self, function: Callable[..., Any], rule: Callable[..., Any]):
-        self._function = function
+        self._function = jax.jit(function)  # which remembers what it has traced
         self._rule = rule
 
     def __call__(self, *args: Any) -> Any:

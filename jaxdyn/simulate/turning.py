@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxdyn._numerics import arctan_over, cot_defect, reciprocal_size, safe_rsqrt, stumpff
-from jaxdyn.joints import Coordinates, Free, Joint, Planar, Spherical
+from jaxdyn._numerics import arctan_over, cot_defect, once, stumpff
+from jaxdyn.joints import Coordinates, Free, Joint, Planar, Spherical, linear_transposed
 from jaxdyn.spatial import Quaternion, Vec3, left_jacobian_inverse
 
 GROUPS = (Spherical, Planar, Free)
@@ -29,26 +29,21 @@ WITH_QUATERNION = (Spherical, Free)
 """Those among them whose coordinates begin with a quaternion, and directions with an angular velocity."""
 
 
-def once(*xs: Any) -> Coordinates:
-    """Return the same, as one array that is worked out once, not again in every operation that uses it."""
-    return tuple(jax.lax.optimization_barrier(jnp.stack(jnp.broadcast_arrays(*xs))))
-
-
 # ---------------------------------------------------------------------- one step
 def moved(joint: Joint, q: Coordinates, dq: Coordinates) -> Coordinates:
     """Return q + dq of joints with a quaternion, of unit length."""
-    here, w = unit(q)[0], Vec3(*dq[:3])
+    here, w = Quaternion(*q[:4]).unit()[0], Vec3(*dq[:3])
     t = w.dot(w) / 4  # of half the angle
     c2, c3 = once(stumpff(2, t), stumpff(3, t))
     c0, c1 = 1 - t * c2, 1 - t * c3
-    turned = here @ Quaternion(c0, *(c1 / 2 * w))
+    turned = Quaternion(*once(*(here @ Quaternion(c0, *(c1 / 2 * w)))))
     turned = (1.5 - 0.5 * turned.norm_squared) * turned  # its length is one to rounding: now to the last place
     if type(joint) is Spherical:
         return tuple(turned)
     v = Vec3(*dq[3:])
     wv = w.cross(v)
     along = v + (c1 * c1 / 2) * wv + ((c2 + c0 * c3) / 4) * w.cross(wv)  # c2 and c3 of the whole angle
-    return once(*turned, *(Vec3(*q[4:]) + _rotate(here, along)))
+    return once(*turned, *(Vec3(*q[4:]) + here.turn(Vec3(*once(*along)))))
 
 
 def rate_of_moved(
@@ -59,7 +54,7 @@ def rate_of_moved(
     v = _sum(v, J.times(_sum(dq_rate, joint.bracket(q, dq, v), -1)))
     there = Quaternion(*after[:4])
     turn = there @ Quaternion(0.0, *(0.5 * Vec3(*v[:3])))
-    return tuple(turn) if type(joint) is Spherical else (*turn, *_rotate(there, Vec3(*v[3:])))
+    return tuple(turn) if type(joint) is Spherical else (*turn, *there.turn(Vec3(*v[3:])))
 
 
 def pull_back_of_moved(
@@ -68,18 +63,9 @@ def pull_back_of_moved(
     """Return the transposed product of the derivative of after = q + dq with x: what belongs to q, and to dq."""
     back, J = Quaternion(*after[:4]).conjugate(), right_jacobian(joint, dq)
     turn = 0.5 * (back @ Quaternion(*x[:4])).vector
-    v = once(*turn) if type(joint) is Spherical else once(*turn, *_rotate(back, Vec3(*x[4:])))
+    v = once(*turn) if type(joint) is Spherical else once(*turn, *back.turn(Vec3(*x[4:])))
     by_dq = once(*J.transposed(v))
-    return gradient_of_coordinates(joint, q, _sum(v, J.bracket_transposed(by_dq), -1)), by_dq
-
-
-def gradient_of_coordinates(joint: Joint, q: Coordinates, v: Coordinates) -> Coordinates:
-    """Return the transposed product of `Joint.tangent` with v: a gradient by coordinates from one in the tangent."""
-    if type(joint) not in WITH_QUATERNION:
-        return _transposed(lambda rate: joint.tangent(q, rate), v, q)
-    here, over_length = unit(q)
-    turn = (2 * over_length) * (here @ Quaternion(0.0, *v[:3]))
-    return tuple(turn) if type(joint) is Spherical else (*turn, *_rotate(here, Vec3(*v[3:])))
+    return joint.tangent_transposed(q, _sum(v, J.bracket_transposed(by_dq), -1)), by_dq
 
 
 # ---------------------------------------------------------------------- springs
@@ -102,7 +88,7 @@ def pull_back_of_springs(joint: Joint, k: Coordinates, rest: Coordinates, q: Coo
 
     value, pull = jax.vjp(power, s)
     by_s = once(*pull(jnp.ones_like(value))[0])
-    return gradient_of_coordinates(joint, q, right_jacobian_inverse(joint, s, once).transposed(by_s))
+    return joint.tangent_transposed(q, right_jacobian_inverse(joint, s, once).transposed(by_s))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -110,15 +96,16 @@ def stretch(joint: Joint, rest: Coordinates, q: Coordinates) -> Coordinates:
     """Return difference(rest, q), rotations the shorter way."""
     if type(joint) not in WITH_QUATERNION:
         return once(*joint.difference(rest, q))
-    back = unit(rest)[0].conjugate()
-    relative = back @ unit(q)[0]
+    back = Quaternion(*rest[:4]).unit()[0].conjugate()
+    relative = back @ Quaternion(*q[:4]).unit()[0]
     sign = jnp.where(relative.w < 0, -1, 1).astype(relative.w.dtype)
     k = sign / (1 + sign * relative.w)  # see Quaternion.log
     (factor,) = once(4 * k * arctan_over(0, k * k * relative.vector.dot(relative.vector)))
-    w = factor * relative.vector
+    w = Vec3(*once(*(factor * relative.vector)))
     if type(joint) is Spherical:
-        return once(*w)
-    return once(*w, *left_jacobian_inverse(w, _rotate(back, Vec3(*q[4:]) - Vec3(*rest[4:]))))
+        return tuple(w)
+    along = Vec3(*once(*back.turn(Vec3(*q[4:]) - Vec3(*rest[4:]))))
+    return once(*w, *left_jacobian_inverse(w, along))
 
 
 @stretch.defjvp
@@ -144,11 +131,11 @@ class Series(NamedTuple):
 
     def times(self, v: Coordinates) -> Coordinates:
         """Return the product with v."""
-        return self._sum(self.bracket, v)
+        return self._sum(Series.bracket, v)
 
     def transposed(self, v: Coordinates) -> Coordinates:
         """Return the product of the transpose with v."""
-        return self._sum(self.bracket_transposed, v)
+        return self._sum(Series.bracket_transposed, v)
 
     def bracket(self, v: Coordinates) -> Coordinates:
         """Return A v."""
@@ -156,17 +143,23 @@ class Series(NamedTuple):
 
     def bracket_transposed(self, v: Coordinates) -> Coordinates:
         """Return A* v."""
-        return _transposed(self.bracket, v, self.s)
+        return linear_transposed(self.bracket, v, self.s)
 
     def reversed(self) -> Series:
         """Return the same for -s."""
         return self._replace(s=tuple(-x for x in self.s))
 
-    def _sum(self, A: Callable[[Coordinates], Coordinates], v: Coordinates) -> Coordinates:
-        total = tuple(self.c[3] * x for x in v)
-        for c in (self.c[2], self.c[1], self.c[0], 1.0):
-            total = _sum(tuple(c * x for x in v), A(total))
-        return total
+    def _sum(self, A: Callable[[Series, Coordinates], Coordinates], v: Coordinates) -> Coordinates:
+        """Sum up by Horner's rule, in a loop: a sum that is written out is long for each component."""
+        parts = iter(jnp.broadcast_arrays(*self.s, *v, 1.0, *self.c))
+        take = lambda n: jnp.stack([next(parts) for _ in range(n)])
+        s, x, c = take(len(v)), take(len(v)), take(5)
+
+        @jax.checkpoint  # for derivatives one array is kept, not each of its components
+        def add(total: jax.Array, c: jax.Array) -> Any:
+            return c[None] * x + jnp.stack(A(self._replace(s=tuple(s)), tuple(total))), None
+
+        return tuple(jax.lax.scan(add, jnp.zeros_like(x), c, reverse=True)[0])
 
 
 def right_jacobian(joint: Joint, s: Coordinates) -> Series:
@@ -190,27 +183,5 @@ def _angle_squared(joint: Joint, s: Coordinates) -> Any:
 
 
 # ---------------------------------------------------------------------- details
-def unit(q: Coordinates) -> tuple[Quaternion, Any]:
-    """Return the quaternion q / |q| and 1 / |q|; one of length zero gives the identity and zero."""
-    size = reciprocal_size(*q[:4])
-    scaled = size * Quaternion(*q[:4])
-    squared = scaled.norm_squared
-    over = safe_rsqrt(squared)
-    w, *rest = over * scaled
-    *unit, over_length = once(jnp.where(squared > 0, w, 1), *rest, size * over)
-    return Quaternion(*unit), over_length
-
-
-def _rotate(q: Quaternion, v: Vec3) -> Vec3:
-    """Rotate a vector by a quaternion of unit length."""
-    return v + 2 * q.vector.cross(q.w * v + q.vector.cross(v))
-
-
 def _sum(a: Coordinates, b: Coordinates, sign: int = 1) -> Coordinates:
     return tuple(x + y if sign > 0 else x - y for x, y in zip(a, b, strict=True))
-
-
-def _transposed(linear: Callable[[Coordinates], Coordinates], y: Coordinates, like: Coordinates) -> Coordinates:
-    """Return the transposed product with y of a linear function of components like others."""
-    like, y = (tuple(jnp.broadcast_arrays(*xs, *also)[: len(xs)]) for xs, also in ((like, y), (y, like)))
-    return jax.linear_transpose(linear, like)(y)[0]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdyn._numerics import Scalar
 from jaxdyn.spatial.components import Components, components, stack
@@ -52,6 +54,14 @@ class RigidInertia(Components):
         """Return the momentum M V."""
         return Force(self.J @ V.ang + self.h.cross(V.lin), self.m * V.lin - self.h.cross(V.ang))
 
+    def to_array(self) -> Any:
+        """Return the matrix, an array (6, 6, ...)."""
+        gathered = lambda parts, places: (
+            np.sign(places).reshape((6, 6) + (1,) * jnp.ndim(parts[0])) * jnp.stack(parts)[np.abs(places) - 1]
+        )
+        *J, m, x, y, z = jnp.broadcast_arrays(*self.J, self.m, *self.h)
+        return gathered(J, _ROTATIONAL) + gathered((m, x, y, z), _OTHER)
+
     def rotate(self, R: Mat3) -> RigidInertia:
         """Return the same inertia in other axes, about the same point."""
         return RigidInertia(self.m, R @ self.h, R.congruence(self.J))
@@ -97,9 +107,7 @@ class ArticulatedInertia(Components):
 
     def to_array(self) -> Any:
         """Return the matrix, an array (6, 6, ...)."""
-        top = [[*a, *b] for a, b in zip(self.A.full, self.B, strict=True)]
-        bottom = [[*b, *c] for b, c in zip(self.B.T, self.C.full, strict=True)]
-        return jnp.stack([jnp.stack(jnp.broadcast_arrays(*row)) for row in top + bottom])
+        return jnp.stack(jnp.broadcast_arrays(*jax.tree.leaves(self)))[_ARTICULATED]
 
     @classmethod
     def from_array(cls, array: Any) -> Self:
@@ -149,3 +157,17 @@ class ArticulatedInertia(Components):
     def transform(self, X_a_b: Transform) -> ArticulatedInertia:
         """Return in frame a an inertia given in frame b (congruence)."""
         return self.rotate(X_a_b.R).shift(X_a_b.p)
+
+
+def _matrix(A: Sym3, B: Mat3, C: Sym3) -> np.ndarray:
+    """Return the 6x6 matrix [[A, B], [B*, C]] of plain numbers."""
+    top, bottom = zip(A.full, B, strict=True), zip(B.T, C.full, strict=True)
+    return np.array([[*a, *b] for a, b in (*top, *bottom)], np.int32)
+
+
+# Matrices are gathered from their components: written out entry by entry, they are long to compile.
+_ARTICULATED = _matrix(Sym3(*range(6)), Mat3(*(Vec3(*range(i, i + 3)) for i in (6, 9, 12))), Sym3(*range(15, 21)))
+"""Which component of an `ArticulatedInertia` each entry of its matrix is."""
+_ROTATIONAL = _matrix(Sym3(*range(1, 7)), Mat3.zero(), Sym3.zero())
+_OTHER = _matrix(Sym3.zero(), skew(Vec3(2, 3, 4)), Sym3.scalar(1))
+"""The same for a `RigidInertia`, J and (m, h), counted from 1 and with signs; 0 where there is none."""

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import jax.numpy as jnp
+
 from jaxdyn._numerics import (
     Scalar,
     arctan_over,
     namespace,
+    once,
     reciprocal_size,
     safe_reciprocal,
     safe_rsqrt,
@@ -71,6 +74,20 @@ class Quaternion(Components):
         unit = safe_rsqrt(n2) * scaled
         xp = namespace(n2)
         return Quaternion(xp.where(n2 > 0, unit.w, 0 * n2 + 1), unit.x, unit.y, unit.z)
+
+    def unit(self) -> tuple[Quaternion, Scalar]:
+        """Return q / |q| and 1 / |q|, worked out once; one of length zero gives the identity and zero."""
+        size = reciprocal_size(*self)
+        scaled = size * self
+        squared = scaled.norm_squared
+        over = safe_rsqrt(squared)
+        w, *rest = over * scaled
+        *unit, over_length = once(jnp.where(squared > 0, w, 1), *rest, size * over)
+        return Quaternion(*unit), over_length
+
+    def turn(self, v: Vec3) -> Vec3:
+        """Rotate a vector by a quaternion of unit length."""
+        return v + 2 * self.vector.cross(self.w * v + self.vector.cross(v))
 
     def to_matrix(self) -> Mat3:
         r"""Return the rotation matrix of q / |q|.
