@@ -32,6 +32,8 @@ from jaxdyn.spatial import Motion, Transform
 
 LARGEST = 48
 """Number of degrees of freedom up to which arrays are better than recursions."""
+TILE = 104
+"""States that are worked out together: those of a motion of a hundred steps."""
 _FIXED = {
     "revolute", "continuous", "prismatic", "helical", "cylindrical", "spherical", "translation", "planar", "free",
 }  # fmt: skip
@@ -152,7 +154,7 @@ def _first_order(model: Model, q: jax.Array, qd: jax.Array, qdd: jax.Array) -> F
         by_q, gravity_by_q = (
             x + jnp.where(strictly, y, 0) for x, y in zip((by_q, gravity_by_q), _pairs(S, turned), strict=True)
         )
-    R, p, holding = P[:3, :3], P[:3, 3], (S * lifted).sum(0)
+    R, p, holding = P[:3, :3], P[:3, 3], _times(S[None], lifted)[0]
     R, p, S = R.transpose(2, 0, 1, 3), p.transpose(1, 0, 2), S.transpose(1, 0, 2)
     return FirstOrder(R, p, start, S, M, by_q, by_qd, holding, gravity_by_q)
 
@@ -255,7 +257,8 @@ def _times(A: jax.Array, x: jax.Array) -> jax.Array:
 
 def _pairs(left: jax.Array, right: Sequence[jax.Array]) -> jax.Array:
     """Return the products of all columns with all of each of the others, (others, columns, columns, batch)."""
-    return (left[None, :, :, None] * jnp.stack(right)[:, :, None]).sum(1)
+    others = jnp.stack(right)
+    return sum(left[None, k, :, None] * others[:, k, None] for k in range(len(left)))  # type: ignore[return-value]
 
 
-first_order: Any = batched(_first_order, tile=lambda *args: 32)
+first_order: Any = batched(_first_order, tile=lambda *args: TILE)

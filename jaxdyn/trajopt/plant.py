@@ -15,22 +15,25 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import cho_solve
 
 from jaxdyn._checks import number, suggestion
+from jaxdyn._numerics import solve_rows
 from jaxdyn.algorithms import forward_dynamics
 from jaxdyn.derivatives import integrate_derivatives, inverse_dynamics_derivatives
 from jaxdyn.joints import Free, Joint
 from jaxdyn.model import Model, difference, integrate
+from jaxdyn.recursion import batched
 from jaxdyn.simulate import integrators
 from jaxdyn.simulate.integrators import Integrator
 from jaxdyn.simulate.rollouts import system_of
 from jaxdyn.simulate.system import System
-from jaxdyn.trajopt.first_order import FirstOrder, first_order, is_covered
+from jaxdyn.trajopt.first_order import TILE, FirstOrder, first_order, is_covered
 
 Dynamics = Callable[..., Any]
 """A function (x, u) -> x after a step, or (x, u, params) -> x if there are parameters."""
 static: Any = {"static": True}
+_solve: Any = batched(lambda M, b: solve_rows(M[:, :, None], b), tile=lambda M, b: TILE)
+"""M^-1 b, of the states of a motion together: LAPACK would take one matrix at a time."""
 
 
 @jax.tree_util.register_dataclass
@@ -160,8 +163,7 @@ class Plant:
             force_q, force_qd = jax.jacfwd(passive, argnums=(0, 1))(jnp.zeros_like(qd), qd)
             by_q, by_qd = by_q - force_q, by_qd - force_qd
         acting = jnp.eye(nv, dtype=x.dtype)[:, np.array(self.driven, int)]
-        factor = jax.lax.linalg.cholesky(M, symmetrize_input=False)
-        by_z = self.dt * cho_solve((factor, True), jnp.concatenate([-by_q, -by_qd, acting], axis=1))
+        by_z = self.dt * _solve(M, jnp.concatenate([-by_q, -by_qd, acting], axis=1))
         one = jnp.eye(nv, dtype=x.dtype)
         velocity = by_z.at[:, nv : 2 * nv].add(one)
         if self.is_flat:
