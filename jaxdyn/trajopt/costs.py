@@ -62,6 +62,10 @@ class Kind:
         """Return r, (m,)."""
         raise NotImplementedError
 
+    def coordinates(self, plant: Plant) -> int | None:
+        """Return the first of the components of (dx, du) that r consists of, up to a constant; None if it does not."""
+        return None
+
     def slopes(self, at: Knot, target: Any) -> jax.Array:
         """Return the derivatives of r by (dx, du), (m, ndx + nu), in the tangent; by default with forward mode."""
         plant = at.plant
@@ -157,7 +161,7 @@ class Cost:
         `known` is what has been computed of the robot at x, by `Plant.first_order`.
         """
         at, n = Knot(plant, x, u, known), plant.ndx + plant.nu
-        value, gradient, hessian = (jnp.zeros(shape, x.dtype) for shape in ((), (n,), (n, n)))
+        value, gradient, diagonal, hessian = (jnp.zeros(shape, x.dtype) for shape in ((), (n,), (n,), (n, n)))
         rows, weighted, errors = [], [], []
         for term in (term.at(i) for term in self.terms):
             w, kind, target = jnp.asarray(term.weight, x.dtype), term.kind, term.target
@@ -168,15 +172,20 @@ class Cost:
                 gradient = gradient + w * jax.grad(along)(still)
                 hessian = hessian + w * jax.hessian(along)(still)
                 continue
-            r, slopes = kind.residual(at, target), kind.slopes(at, target)
+            r, first = kind.residual(at, target), kind.coordinates(plant)
             value = value + 0.5 * (w * r * r).sum()
+            if first is not None:  # slopes are rows of the unit matrix
+                spread = lambda x: jnp.pad(x, (first, n - first - len(x)))
+                gradient, diagonal = gradient + spread(w * r), diagonal + spread(jnp.broadcast_to(w, r.shape))
+                continue
+            slopes = kind.slopes(at, target)
             rows.append(slopes)
             weighted.append(jnp.broadcast_to(w, r.shape)[:, None] * slopes)
             errors.append(r)
         if rows:
             R, WR, r = jnp.concatenate(rows), jnp.concatenate(weighted), jnp.concatenate(errors)
             gradient, hessian = gradient + r @ WR, hessian + R.T @ WR
-        return value, gradient, hessian
+        return value, gradient, hessian + jnp.diag(diagonal)
 
 
 @dataclass(frozen=True)

@@ -197,6 +197,10 @@ class State(Kind):
         """Return the difference from the target."""
         return at.plant.difference(jnp.asarray(target, at.x.dtype), at.x)
 
+    def coordinates(self, plant: Plant) -> int | None:
+        """Return where they begin."""
+        return 0 if plant.is_flat else None
+
     def slopes(self, at: Knot, target: Any) -> jax.Array:
         """Return one, or on rotations the derivative of the logarithm."""
         plant = at.plant
@@ -219,6 +223,10 @@ class Configuration(Kind):
         """Return the difference from the target."""
         return difference(at.plant.model, jnp.asarray(target, at.x.dtype), at.q)
 
+    def coordinates(self, plant: Plant) -> int | None:
+        """Return where they begin."""
+        return 0 if plant.is_flat else None
+
     def slopes(self, at: Knot, target: Any) -> jax.Array:
         """Return one, or on rotations the derivative of the logarithm."""
         if at.plant.is_flat:
@@ -238,6 +246,10 @@ class Velocity(Kind):
         """Return qd - target."""
         return at.qd if target is None else at.qd - target
 
+    def coordinates(self, plant: Plant) -> int | None:
+        """Return where they begin."""
+        return plant.model.nv
+
     def slopes(self, at: Knot, target: Any) -> jax.Array:
         """Return one."""
         return _by(at, qd=jnp.eye(at.plant.model.nv, dtype=at.x.dtype))
@@ -256,6 +268,10 @@ class Torque(Kind):
     def residual(self, at: Knot, target: Any) -> jax.Array:
         """Return u - target."""
         return at.u if target is None else at.u - target
+
+    def coordinates(self, plant: Plant) -> int | None:
+        """Return where they begin."""
+        return plant.ndx
 
     def slopes(self, at: Knot, target: Any) -> jax.Array:
         """Return one."""
