@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
 from jax.scipy.linalg import cho_solve
 
 
@@ -47,6 +49,7 @@ class Policy(NamedTuple):
     """() change of the cost from x_0 = 0, u = 0 that the policy brings about."""
 
 
+@custom_vmap
 def by_scan(lq: Quadratic, regularization: Any) -> Policy:
     """Return the best policy, by a scan over time."""
     G, L = _stacked(lq, regularization)
@@ -58,6 +61,37 @@ def by_scan(lq: Quadratic, regularization: Any) -> Policy:
 
     P, (factors, W) = jax.lax.scan(step, _end(lq), (G, L), reverse=True)
     return _policy(factors, W, 0.5 * P[n, n])
+
+
+@by_scan.def_vmap
+def _by_scan_together(size: int, is_batched: Any, lq: Quadratic, regularization: Any) -> Any:
+    """Return the policies of a batch of problems.
+
+    LAPACK takes one matrix at a time; here it is arithmetic on those of all problems. They are large, so that
+    nothing is copied but what a step needs.
+    """
+    filled = lambda x, b: x if b else jnp.broadcast_to(x, (size, *jnp.shape(x)))
+    lq, regularization = jax.tree.map(filled, (lq, regularization), tuple(is_batched))
+    n, m, dtype = lq.f.shape[2], lq.F.shape[3] - lq.f.shape[2], lq.f.dtype
+    added = regularization[:, None, None] * jnp.diag(jnp.repeat(jnp.array([0, 1], dtype), np.array([n, m])))[None]
+
+    def step(after: Any, i: jax.Array) -> Any:
+        """Go from the cost to go x' P x / 2 + p' x + c to that of the step before."""
+        P, p, c = after
+        P = (P + P.swapaxes(1, 2)) / 2
+        F, f, h, H = (jax.lax.dynamic_index_in_dim(x, i, 1, keepdims=False) for x in (lq.F, lq.f, lq.h, lq.H))
+        Pf = (P @ f[:, :, None])[:, :, 0]
+        Q, q = H + added + F.swapaxes(1, 2) @ P @ F, h + ((p + Pf)[:, None] @ F)[:, 0]
+        W, U = jax.vmap(_halfway)(Q[:, n:, n:], jnp.concatenate([Q[:, n:, :n], q[:, n:, None]], axis=2))
+        W, w = W[:, :, :n], W[:, :, n]
+        c = c + (f * (p + Pf / 2)).sum(1) - (w * w).sum(1) / 2
+        return (Q[:, :n, :n] - W.swapaxes(1, 2) @ W, q[:, :n] - (W * w[:, :, None]).sum(1), c), -U
+
+    start = lq.H_end, lq.h_end, jnp.zeros(size, dtype)
+    (_, _, change), U = jax.lax.scan(step, start, jnp.arange(lq.F.shape[1]), reverse=True)
+    U = jnp.moveaxis(U, 1, 0)
+    policy = Policy(U[..., n], U[..., :n], change)
+    return policy, jax.tree.map(lambda _: True, policy)
 
 
 def by_associative_scan(lq: Quadratic, regularization: Any) -> Policy:
@@ -164,6 +198,23 @@ def _eliminated(H: jax.Array, n: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     factor = jax.lax.linalg.cholesky(H[n + 1 :, n + 1 :], symmetrize_input=False)
     W = jax.lax.linalg.triangular_solve(factor, H[n + 1 :, : n + 1], left_side=True, lower=True)
     return factor, W, H[: n + 1, : n + 1] - W.T @ W
+
+
+def _halfway(A: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return W = L^-1 b and A^-1 b, of a positive definite A = L L*; of another one W is not finite.
+
+    Gauss and Jordan: step j solves row j for its coordinate, and puts it into the others.
+    """
+    n, index = len(A), jnp.arange(len(A), dtype=np.int32)
+
+    def eliminate(rows: jax.Array, j: jax.Array) -> Any:
+        row, here = rows[j], index == j
+        column = jnp.where(here, -1, rows[:, j])
+        rest = jnp.where(here[:, None], 0, rows) - column[:, None] * (row / row[j])[None]
+        return rest, row[n:] / jnp.sqrt(row[j])
+
+    rows, W = jax.lax.scan(eliminate, jnp.concatenate([A, b], axis=1), index)
+    return W, rows[:, n:]
 
 
 def _symmetric(P: jax.Array) -> jax.Array:

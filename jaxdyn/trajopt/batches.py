@@ -15,7 +15,7 @@ from jax.custom_batching import custom_vmap
 
 from jaxdyn.recursion.target import in_tiles
 
-GROUP = 24 * 2**20
+GROUP = 48 * 2**20
 """Bytes that the problems of a group may keep in memory, unless there are less than SMALLEST."""
 SMALLEST = 4
 

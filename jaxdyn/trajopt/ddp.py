@@ -73,14 +73,13 @@ class _State(NamedTuple):
 
     xs: jax.Array
     us: jax.Array
-    lq: Quadratic
-    exact: Any
-    """Hessians (T, n + m, n + m) and (n, n) with all second derivatives, for Newton steps; else None."""
+    f: jax.Array
+    """(T, n) gaps."""
     cost: jax.Array
     policy: Policy
     regularization: jax.Array
     length: jax.Array
-    """Of the step to try next, in halvings: 0 is a full step."""
+    """Of the step to try next, in halvings: 0 is a full step, and as many as there are step lengths is none at all."""
     penalty: jax.Array
     """nu, of the gaps."""
     status: jax.Array
@@ -225,23 +224,25 @@ def _start(options: Options, problem: Problem, us: jax.Array, xs: jax.Array | No
     (T, m), n, dtype = us.shape, problem.plant.ndx, us.dtype
     zero = lambda *shape: jnp.zeros(shape, dtype)
     rows = jnp.tile(problem.x0[None], (T + 1, 1)) if xs is None else xs.at[0].set(problem.x0)
-    lq = Quadratic(zero(T, n, n + m), zero(T, n), zero(T, n + m), zero(T, n + m, n + m), zero(n), zero(n, n))
-    exact = (lq.H, lq.H_end) if options.method == "newton" else None
     nothing = Policy(zero(T, m), zero(T, m, n), zero())
     count = jnp.array(0)
     us = us if problem.lower is None else jnp.clip(us, problem.lower, problem.upper)
     return _State(
-        rows, us, lq, exact, zero() + jnp.inf, nothing,
+        rows, us, zero(T, n), zero() + jnp.inf, nothing,
         regularization, count, zero(), count - 1, count, count, zero(options.max_iterations, len(COLUMNS)),
     )  # fmt: skip
 
 
 def _iteration(options: Options, problem: Problem, settings: Any, s: _State) -> _State:
-    """Try a step, and if it is good, expand the problem at its end and find the next one."""
+    """Try a step, and if it is good, find the next one from the expansion of the problem at its end.
+
+    If steps of all lengths have failed, that of length zero expands the problem once more where it was, for a direction
+    under a heavier regularisation: expansions are large, and none is kept from one iteration to the next.
+    """
     tolerance, lightest = settings
-    first, gap = s.tries == 0, _gap(s.lq)
+    first, again, gap = s.tries == 0, s.length >= options.step_lengths, _gap(s.f)
     halvings = jnp.arange(options.step_lengths) if options.batched else s.length[None]
-    lengths = 0.5 ** halvings.astype(s.us.dtype)
+    lengths = jnp.where(again, 0, 0.5 ** halvings.astype(s.us.dtype))
     merit, expected = s.cost + s.penalty * gap, -s.policy.change + s.penalty * gap
     slack = 10 * jnp.finfo(s.us.dtype).eps * jnp.abs(s.cost)
     good = lambda cost, gap, length: (
@@ -257,40 +258,37 @@ def _iteration(options: Options, problem: Problem, settings: Any, s: _State) -> 
         length = lengths[0]
         xs, us, after = _rollout(options, problem, s, length)
     cost, lq, exact = _expansion(options, problem, xs, us, after)
-    accepted = good(cost, _gap(lq), length)
-    accepted = accepted & jnp.isfinite(lq.H).all() & jnp.isfinite(lq.F).all()
-    choose = lambda new, old: jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)
-    xs, us, lq, exact, cost = choose((xs, us, lq, exact, cost), (s.xs, s.us, s.lq, s.exact, s.cost))
-
-    exhausted = ~accepted & (options.batched | (s.length + 1 >= options.step_lengths))
-    easy = accepted & (length >= 0.5)
-    hard = exhausted | (accepted & (length < 0.2))
+    accepted = good(cost, _gap(lq.f), length) & jnp.isfinite(lq.H).all() & jnp.isfinite(lq.F).all() | again
+    hard, easy = accepted & (length < 0.2), accepted & (length >= 0.5)
     weight = jnp.where(hard, _heavier(s.regularization), s.regularization)
     weight = jnp.where(easy, jnp.maximum(weight / FACTOR, lightest), weight)
-    renew = accepted | exhausted
     policy, weight = jax.lax.cond(
-        renew, lambda: _directions(options, problem, us, lq, exact, weight), lambda: (s.policy, weight)
+        accepted, lambda: _directions(options, problem, us, lq, exact, weight, accepted), lambda: (s.policy, weight)
     )  # a trial that fails needs no other direction, only a shorter step
-    gap = _gap(lq)
+    choose = lambda new, old: jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)
+    xs, us, f, cost = choose((xs, us, lq.f, cost), (s.xs, s.us, s.f, s.cost))
+
+    gap = _gap(f)
     needed = jnp.where(gap > 0, 2 * policy.change / jnp.where(gap > 0, gap, 1), 0)
     penalty = jnp.maximum(s.penalty, needed) if options.gaps else s.penalty
 
-    counts = renew & ~first
+    counts = accepted & ~first
     iterations = s.iterations + counts
-    row = jnp.stack([cost, -policy.change, gap, jnp.where(accepted, length, 0), weight])
+    row = jnp.stack([cost, -policy.change, gap, length, weight])
     history = s.history.at[jnp.maximum(iterations - 1, 0)].set(
         jnp.where(counts, row, s.history[jnp.maximum(iterations - 1, 0)])
     )
     closed = gap <= jnp.sqrt(jnp.finfo(us.dtype).eps) * (1 + jnp.abs(xs).max()) if options.gaps else True
     small = -policy.change <= tolerance * (1 + jnp.abs(cost))
-    done = accepted & small & closed & (weight <= jnp.maximum(lightest, 1e-3))
+    done = accepted & ~again & small & closed & (weight <= jnp.maximum(lightest, 1e-3))
     status = jnp.where(iterations >= options.max_iterations, Status.MAX_ITERATIONS, s.status)
     status = jnp.where(weight > HEAVIEST, jnp.where(small & closed, Status.CONVERGED, Status.STALLED), status)
     status = jnp.where(done, Status.CONVERGED, status)
     status = jnp.where(first & ~accepted, Status.NOT_FINITE, status).astype(s.status.dtype)
     report(options.verbose, COLUMNS, iterations - 1, row, counts)
-    halving = jnp.where(renew, 0, s.length + 1)
-    return _State(xs, us, lq, exact, cost, policy, weight, halving, penalty, status, iterations, s.tries + 1, history)
+    shorter = jnp.full_like(s.length, options.step_lengths) if options.batched else s.length + 1
+    halving = jnp.where(accepted, 0, shorter)
+    return _State(xs, us, f, cost, policy, weight, halving, penalty, status, iterations, s.tries + 1, history)
 
 
 def _rollout(options: Options, problem: Problem, s: _State, length: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -309,7 +307,7 @@ def _rollout(options: Options, problem: Problem, s: _State, length: Any) -> tupl
         return new, (x, u, after)
 
     bounds = (problem.lower, problem.upper) if bounded else None
-    rows = s.xs[:-1], s.us, s.policy.k, s.policy.K, s.lq.f, s.xs[1:], bounds
+    rows = s.xs[:-1], s.us, s.policy.k, s.policy.K, s.f, s.xs[1:], bounds
     end, (xs, us, after) = jax.lax.scan(step, problem.x0, rows)
     return jnp.concatenate([xs, end[None]]), us, after
 
@@ -339,12 +337,12 @@ def _expansion(options: Options, problem: Problem, xs: Any, us: Any, after: Any)
 
 
 def _directions(
-    options: Options, problem: Problem, us: Any, lq: Quadratic, exact: Any, weight: Any
+    options: Options, problem: Problem, us: Any, lq: Quadratic, exact: Any, weight: Any, wanted: Any
 ) -> tuple[Policy, jax.Array]:
     """Return the step to take, and the regularisation under which there is one.
 
     Newton's, if there is a least cost to go with that regularisation; far from an optimum there may be none, and the
-    step is that of Gauss and Newton.
+    step is that of Gauss and Newton. If it is not wanted (in a batch it is worked out all the same), any will do.
     """
 
     def of(weight: jax.Array, lq: Quadratic = lq) -> Policy:
@@ -354,7 +352,7 @@ def _directions(
         return (backward.by_associative_scan if options.backward == "associative" else backward.by_scan)(lq, weight)
 
     finite = lambda policy: jnp.isfinite(policy.change) & jnp.isfinite(policy.K).all()
-    failed = lambda policy, weight: ~finite(policy) & (weight <= HEAVIEST)
+    failed = lambda policy, weight: wanted & ~finite(policy) & (weight <= HEAVIEST)
     if exact is not None:
         newton = lq._replace(H=exact[0], H_end=exact[1])
         lq = jax.tree.map(lambda a, b: jnp.where(finite(of(weight, newton)), a, b), newton, lq)
@@ -381,8 +379,8 @@ def _heavier(weight: jax.Array) -> jax.Array:
     return jnp.maximum(weight, 1e-7) * FACTOR
 
 
-def _gap(lq: Quadratic) -> jax.Array:
-    return jnp.abs(lq.f).sum()
+def _gap(f: jax.Array) -> jax.Array:
+    return jnp.abs(f).sum()
 
 
 _optimum = differentiable(_solve)

@@ -82,6 +82,20 @@ def test_backward_passes_solve_the_problem():
     np.testing.assert_allclose(jax.jit(by_scan)(still, 0.0).change, minimum(still)[0], rtol=1e-10)
 
 
+def test_backward_pass_of_a_batch():
+    """It is that of one problem after the other; one that has no minimum is not finite, and leaves the others alone."""
+    one, two = random_problem(), random_problem(seed=5)
+    none = one._replace(H=one.H.at[0].multiply(-1e3))
+    lqs = jax.tree.map(lambda *x: jnp.stack(x), one, two, none)
+    for weights, axis in ((jnp.array([0.0, 0.1, 0.0]), 0), (0.1, None)):
+        many = jax.jit(jax.vmap(by_scan, in_axes=(0, axis)))(lqs, weights)
+        for i, lq in enumerate((one, two)):
+            alone = jax.jit(by_scan)(lq, jnp.broadcast_to(weights, 3)[i])
+            for a, b in zip(alone, many, strict=True):
+                np.testing.assert_allclose(b[i], a, rtol=1e-10, atol=1e-10)
+        assert not np.isfinite(many.change[2])
+
+
 def test_box_minimum():
     """Against scipy's solver of bounded least squares."""
     rng = np.random.default_rng(1)
