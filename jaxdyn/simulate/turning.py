@@ -21,6 +21,7 @@ import jax.numpy as jnp
 
 from jaxdyn._numerics import arctan_over, cot_defect, once, stumpff
 from jaxdyn.joints import Coordinates, Free, Joint, Planar, Spherical, linear_transposed
+from jaxdyn.recursion import side_by_side
 from jaxdyn.spatial import Quaternion, Vec3, left_jacobian_inverse
 
 GROUPS = (Spherical, Planar, Free)
@@ -150,16 +151,17 @@ class Series(NamedTuple):
         return self._replace(s=tuple(-x for x in self.s))
 
     def _sum(self, A: Callable[[Series, Coordinates], Coordinates], v: Coordinates) -> Coordinates:
-        """Sum up by Horner's rule, in a loop: a sum that is written out is long for each component."""
+        """Sum up by Horner's rule, on a CPU in a loop: a sum that is written out takes long to compile."""
         parts = iter(jnp.broadcast_arrays(*self.s, *v, 1.0, *self.c))
         take = lambda n: jnp.stack([next(parts) for _ in range(n)])
         s, x, c = take(len(v)), take(len(v)), take(5)
 
-        @jax.checkpoint  # for derivatives one array is kept, not each of its components
-        def add(total: jax.Array, c: jax.Array) -> Any:
-            return c[None] * x + jnp.stack(A(self._replace(s=tuple(s)), tuple(total))), None
+        @jax.checkpoint  # for derivatives whole arrays are kept, not each of their components
+        def add(carry: Any, c: jax.Array) -> Any:
+            s, total = carry
+            return (s, c[None] * x + jnp.stack(A(self._replace(s=tuple(s)), tuple(total)))), None
 
-        return tuple(jax.lax.scan(add, jnp.zeros_like(x), c, reverse=True)[0])
+        return tuple(jax.lax.scan(add, (s, jnp.zeros_like(x)), c, reverse=True, unroll=side_by_side())[0][1])
 
 
 def right_jacobian(joint: Joint, s: Coordinates) -> Series:

@@ -123,6 +123,8 @@ def test_tangent_is_the_derivative_of_the_difference_and_inverts_the_rate_of_int
         np.testing.assert_allclose(joint.tangent(at, rate), tangent_by_autodiff(joint, at, rate), atol=1e-12)
         moved = jax.jvp(lambda dq: joint.integrate(at, dq), (tuple(0 * x for x in qd),), (qd,))
         np.testing.assert_allclose(joint.tangent(*moved), qd, atol=1e-12)
+        gradient, power = joint.tangent_transposed(at, qd), np.sum(np.multiply(joint.tangent(at, rate), qd), 0)
+        np.testing.assert_allclose(np.sum(np.multiply(gradient, rate), 0), power, atol=1e-12)
 
 
 @each_type(lambda joint: joint.nq)

@@ -150,6 +150,7 @@ def test_dense_matrices_are_the_textbooks(rng):
     M = RigidInertia(2.0, v, Sym3.from_array(jnp.array(rng.normal(size=(3, 3)))))
     dense = matrix_of(M.__matmul__, Motion, 6)
     np.testing.assert_allclose(dense, np.block([[M.J.to_array(), vx], [-vx, 2 * I]]), **TIGHT)
+    np.testing.assert_allclose(M.to_array(), dense, **TIGHT)
     np.testing.assert_allclose(matrix_of(M.shift(l).__matmul__, Motion, 6), phi @ dense @ phi.T, **TIGHT)
     X = Transform(axis_angle(w.normalized(), 0.7), l)
     R = X.R.to_array()
