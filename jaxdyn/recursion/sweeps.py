@@ -293,9 +293,13 @@ def _rows(x: jax.Array, index: np.ndarray) -> jax.Array:
 
 
 def _summed(tree: Any) -> Any:
-    """Return the sums over the first axis of arrays of one shape, all at once: that is one kernel."""
+    """Return the sums over the first axis of arrays of one shape, all at once: that is one kernel.
+
+    They are written out, because XLA leaves a sum along an axis to another library, which takes longer.
+    """
     leaves, form = jax.tree.flatten(tree)
-    sums = jax.lax.optimization_barrier(jnp.stack(leaves)).sum(1, keepdims=True)
+    stacked = jax.lax.optimization_barrier(jnp.stack(leaves))
+    sums = sum((stacked[:, i : i + 1] for i in range(1, stacked.shape[1])), start=stacked[:, :1])
     return jax.tree.unflatten(form, [sums[i, 0] for i in range(len(leaves))])
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jaxdyn.algorithms import hinges
+from jaxdyn.recursion import unpacked
 from jaxdyn.spatial import Force
 
 N = 60
@@ -30,8 +31,8 @@ def test_matrices_of_all_links_say_what_the_formulas_of_spatial_say(numbers):
     f = Force.from_array(jnp.asarray(np.random.default_rng(1).normal(size=(len(links), 1, 6))))
     for first, second in (
         (one.placement.unpack(), two.placement),
-        (one.inertias(inertia[5:]), two.inertias(inertia[5:])),
-        (one.inertias(inertia[5:]), one.inertias(jnp.repeat(inertia[5:], 2, axis=-1))),
+        (unpacked(one.inertias(inertia[5:])), two.inertias(inertia[5:])),
+        (unpacked(one.inertias(inertia[5:])), one.inertias(jnp.repeat(inertia[5:], 2, axis=-1))),
         (one.forces(f), two.forces(f)),
         (hinges.placements(placement), hinges.placements(jnp.repeat(placement, 2, axis=-1))),
     ):
