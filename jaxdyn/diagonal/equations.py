@@ -25,7 +25,7 @@ import numpy as np
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.aba import require_regular
 from jaxdyn.algorithms.articulation import Rows, like_vector, tile_of_rows
-from jaxdyn.algorithms.filtering import Gain, corrected, gains_of, innovations_of, smooth
+from jaxdyn.algorithms.filtering import Gain, corrected, gains_of, smooth
 from jaxdyn.joints import combine
 from jaxdyn.model import Model
 from jaxdyn.operators.mechanism import Mechanism
@@ -39,30 +39,26 @@ WHAT = "the diagonalised equations of motion"
 
 
 # ---------------------------------------------------------------------- velocities
-def _move(inboard: Any, body: Any) -> Any:
-    """Find the rates of a joint from total joint rates (002 Table 1), its body's velocity, and what that changes by."""
-    (V, a), (joint, nu) = inboard, body
-    H, l, _ = joint
-    V, qd = smooth(V, (joint, nu))
-    a = a.shift(l) + V.cross(combine(H, qd))
-    return (V, a), (V, a, qd)
+def _move(inboard: Motion, body: Any) -> Any:
+    """Find the rates of a joint from total joint rates (002 Table 1), and its body's velocity."""
+    V, qd = smooth(inboard, body)
+    return V, (V, qd)
 
 
-def _move_base(base: Base, world: Any, nu: Rows) -> Any:
-    V, qd = BASE_SWEEPS["m^-1"][1](base, world[0], nu)
-    return (V, Motion.zero()), (V, Motion.zero(), qd)
+def _move_base(base: Base, world: Motion, nu: Rows) -> Any:
+    V, qd = BASE_SWEEPS["m^-1"][1](base, world, nu)
+    return V, (V, qd)
 
 
-def _motions(robot: Mechanism, rows: list[Rows]) -> tuple[list[Motion], list[Motion], list[Rows]]:
-    """Return velocities of the bodies, their rates if columns are fixed in bodies, and rates of joints, by stage."""
+def _motions(robot: Mechanism, rows: list[Rows]) -> tuple[list[Motion], list[Rows]]:
+    """Return velocities of the bodies, and rates of joints, by stage."""
     gains = [part.gains for part in robot.factor]
     bodies: list[Any] = [((H, l, G), x) for H, l, G, x in zip(robot.H, robot.l, gains, rows, strict=True)]
     base_step = None
     if isinstance(base := gains[0], Base):
         bodies[0], base_step = rows[0], partial(_move_base, base)
-    moved = robot.joints.walk.outward(_move, (Motion.zero(), Motion.zero()), bodies, base_step)
-    V, a, qd = (list(x) for x in zip(*moved, strict=True))
-    return V, a, qd
+    moved = robot.joints.walk.outward(_move, Motion.zero(), bodies, base_step)
+    return [V for V, _ in moved], [qd for _, qd in moved]
 
 
 # ---------------------------------------------------------------------- the rates of the filter
@@ -76,34 +72,48 @@ class Turning(NamedTuple):
     dM: RigidInertia
     """Rate of the body's inertia."""
     b: Force
-    """Forces that the body's motion takes."""
+    """Forces on the body besides those of its momentum, the other way round."""
     tau: Rows
-    rest: Rows
-    """Rates of the joint, less xi."""
-    W: tuple[Motion, ...]
-    """By column, the velocity that all columns after it leave, less H* xi."""
-    a: tuple[Motion, ...]
-    """By column, the rate of that velocity by motion alone."""
+    qd: Rows
+    V: tuple[Motion, ...]
+    """By column, the velocity that all columns after it leave."""
+    nu: Rows | None
+    """What is differentiated, if it is known."""
+    xi: Rows
 
 
 def _turn(outboard: Any, joint: Turning, gains: tuple[Gain, ...], PdH: tuple[Force, ...]) -> Any:
-    """Cross a joint inward with the rate of P and with z; return the rate of nu of each column."""
-    (dP, z), j = outboard, joint
-    dP = dP.plus_rigid(j.dM)
-    z, e = innovations_of(z + j.b, j.H, gains, j.tau)
+    """Cross a joint inward with the rates of P and y; return the rate of nu of each column, or L* times that of xi."""
+    (dP, y), j = outboard, joint
+    dP, y = dP.plus_rigid(j.dM), y + j.b
     dG: list[Force] = []
-    found = []
-    for i, (h, dh, Pdh, (G, root)) in enumerate(zip(j.H, j.dH, PdH, gains, strict=True)):
-        dU = dP @ h + Pdh
+    roots, handed_on, found = [], y.shift(j.l), []
+    for i, (h, dh, Pdh, V, (G, root)) in enumerate(zip(j.H, j.dH, PdH, j.V, gains, strict=True)):
+        dPh = dP @ h
         for (before, _), rate in zip(gains, dG, strict=False):
-            dU = dU - plus(rate.dot(h), before.dot(dh)) * before - before.dot(h) * rate
-        root_rate = plus(dU.dot(h), times(root, G.dot(dh))) / (2 * root)
-        dG.append((dU - root_rate * G) / root)
-        found.append(e[i] + root_rate * j.rest[i] + dG[i].dot(j.W[i]) + G.dot(j.a[i]))
+            dPh = dPh - rate.dot(h) * before - before.dot(h) * rate
+            Pdh = Pdh - before.dot(dh) * before
+        roots.append(plus(dPh.dot(h), times(2 * root, G.dot(dh))) / (2 * root))
+        dG.append((dPh + Pdh - roots[-1] * G) / root)
+        nu = root * (root * j.qd[i] + G.dot(V)) / root if j.nu is None else j.nu[i]
+        apart = dG[-1].dot(V) - j.qd[i] * minus(roots[-1], G.dot(dh))
+        dnu = (minus(j.tau[i], y.dot(h)) - dPh.dot(V) + root * apart) / root
+        found.append(dnu)
+        y = y + nu * dG[-1] + dnu * G
+        handed_on = handed_on + nu * dG[-1].shift(j.l) + dnu * G.shift(j.l)
     dP = dP.shift(j.l)
     for (G, _), rate in zip(gains, dG, strict=True):
         dP = dP.minus_pair(G.shift(j.l), rate.shift(j.l))
-    return (dP, z.shift(j.l)), tuple(found)
+    return (dP, handed_on), tuple(_less_xi(j, gains, dG, roots, found))
+
+
+def _less_xi(j: Turning, gains: tuple[Gain, ...], dG: list[Force], roots: list[Any], found: list[Any]) -> list[Any]:
+    """Subtract the rate of L* times xi."""
+    for i, (rate, (G, _)) in enumerate(zip(dG, gains, strict=True)):
+        found[i] = minus(found[i], times(roots[i], j.xi[i]))
+        for h, dh, xi in zip(j.H[i + 1 :], j.dH[i + 1 :], j.xi[i + 1 :], strict=True):
+            found[i] = minus(found[i], times(plus(rate.dot(h), G.dot(dh)), xi))
+    return found
 
 
 def _turn_known(outboard: Any, body: Any) -> Any:
@@ -127,13 +137,15 @@ class TurningBase(NamedTuple):
     V: Motion
     b: Force
     tau: Rows
+    W: Motion
     rest: Rows | None
 
 
 def _turn_base(base: Base, P: ArticulatedInertia, outboard: Any, body: TurningBase) -> Any:
     """Cross the joint of a floating base, which hands nothing on; P is what is outboard of it."""
-    dP, z = outboard
-    found = BASE_SWEEPS["m^-1"][0](base, z + body.b, body.tau)[1]
+    dP, y = outboard
+    z = y + body.b + dP @ body.W + P @ body.V.cross(body.W)
+    found = BASE_SWEEPS["m^-1"][0](base, z, body.tau)[1]
     if body.rest is not None:
         dP = dP - P.moved(body.V)  # as the base sees it
         half = base.L_inverse_H
@@ -166,16 +178,14 @@ def _inertia_rate(M: RigidInertia, V: Motion) -> RigidInertia:
 
 
 def _turning(
-    H: Any, dH: Any, l: Vec3, M: RigidInertia, b: Force, tau: Rows, V: Motion, W: Motion, a: Motion, w: Rows, xi: Rows
+    H: Any, dH: Any, l: Vec3, M: RigidInertia, b: Force, tau: Rows, V: Motion, W: Motion, w: Rows, nu: Any, xi: Rows
 ) -> Turning:
     """Bring together what the sweep of rates needs of a joint."""
     dH = tuple(V.cross(h) + dh for h, dh in zip(H, dH, strict=True))
-    rest = tuple(minus(x, y) for x, y in zip(w, xi, strict=True))
-    after, rates = [W - combine(H, w)], [a - combine(dH, w)]
-    for h, dh, x in zip(H[:0:-1], dH[:0:-1], rest[:0:-1], strict=True):
+    after = [W - combine(H, w)]
+    for h, x in zip(H[:0:-1], w[:0:-1], strict=True):
         after.insert(0, after[0] + x * h)
-        rates.insert(0, rates[0] + x * dh)
-    return Turning(H, dH, l, _inertia_rate(M, V), b, tau, rest, tuple(after), tuple(rates))
+    return Turning(H, dH, l, _inertia_rate(M, V), b, tau, w, tuple(after), nu, xi)
 
 
 def accelerations(
@@ -208,61 +218,57 @@ def accelerations(
     robot = Mechanism(model, q, root_axes=not (gravity or world_axes), qd=qd)
     joints, known = robot.joints, qd is not None
     nothing = [(0.0,) * stage.width for stage in joints.stages]
+    nu: list[Any] = [None] * len(nothing)
     if known:
-        V, a, beta = robot.V, robot.a, joints.rows(qd)
+        V, beta = robot.V, joints.rows(qd)
     else:
-        rows = joints.rows(rates)
-        V, a, beta = _motions(robot, rows if normalised else robot.apply("L", True, rows))
+        nu = joints.rows(rates) if normalised else robot.apply("L", True, joints.rows(rates))
+        V, beta = _motions(robot, nu)
         qd = joints.collect(beta)
     W, w = V, beta
     if other is not None:
-        W, _, w = _motions(robot, joints.rows(other))
+        nu = joints.rows(other)
+        W, w = _motions(robot, nu)
     dH = robot.column_rates(q, qd)
-    if other is not None or not (known or all(type(x) is float for x in jax.tree.leaves(dH))):
-        a = _rates_of(robot, V, w, dH)
-    b = [_force(*parts) for parts in zip(robot.M, V, W, a, strict=True)]
-    if gravity:
-        b = [f - load for f, load in zip(b, robot.loads(f_ext), strict=True)]
     torques = nothing if tau is None else joints.rows(tau)
     xi = nothing if normalised else joints.rows(rates)
+    b = [Force.zero()] * len(V) if other is None else [_pair(*parts) for parts in zip(robot.M, V, W, strict=True)]
     if (has_base := joints.stages[0].is_base) and len(joints.stages[0].flat) == 1:
         # The observer goes along with the base, however fast that is.
         u = [stage.everywhere(jax.tree.map(lambda x: x[0], V[0].lin)) for stage in joints.stages]
-        a = [Motion(x.ang, x.lin - s.cross(v.ang)) for x, v, s in zip(a, W, u, strict=True)]
         V = [Motion(v.ang, v.lin - s) for v, s in zip(V, u, strict=True)]
-    parts = zip(joints.stages, robot.H, dH, robot.l, robot.M, b, torques, V, W, a, w, xi, strict=True)
+        b = [f + Force(s.cross((M @ x).lin), Vec3.zero()) for f, s, M, x in zip(b, u, robot.M, W, strict=True)]
+    if f_ext is not None:
+        b = [f - load for f, load in zip(b, robot.forces(f_ext), strict=True)]
+    parts = zip(joints.stages, robot.H, dH, robot.l, robot.M, b, torques, V, W, w, nu, xi, strict=True)
     turning: list[Any] = [None if stage.is_base else _turning(*part) for stage, *part in parts]
     if has_base:
+        force = b[0] + V[0].cross_force(robot.M[0] @ W[0])
         # xi of a base is its velocity
-        turning[0] = TurningBase(V[0], b[0], torques[0], w[0] if normalised else None)
+        turning[0] = TurningBase(V[0], force, torques[0], W[0], w[0] if normalised else None)
     start = ArticulatedInertia.zero(), Force.zero()
     if known:
         data: list[Any] = list(zip(robot.M, robot.noise, turning, strict=True))
         if has_base:
             data[0] = robot.M[0], robot.H[0], robot.l[0], robot.noise[0], turning[0]
-        (P, z) = start
-        both = joints.walk.inward(_filter_and_turn, (P, P, z), data, _filter_and_turn_base)[1]
+        both = joints.walk.inward(_filter_and_turn, (start[0], *start), data, _filter_and_turn_base)[1]
         robot.use([factor for factor, _ in both])
-        return robot, [found for _, found in both]
-    data = [
-        x if stage.is_base else (x, part.gains, tuple(part.P @ dh for dh in x.dH))
-        for stage, x, part in zip(joints.stages, turning, robot.factor, strict=True)
-    ]
-    base_step = partial(_turn_known_base, robot.factor[0], robot.M[0]) if has_base else None
-    return robot, joints.walk.inward(_turn_known, start, data, base_step)[1]
+        found = [x for _, x in both]
+    else:
+        data = [
+            x if stage.is_base else (x, part.gains, tuple(part.P @ dh for dh in x.dH))
+            for stage, x, part in zip(joints.stages, turning, robot.factor, strict=True)
+        ]
+        base_step = partial(_turn_known_base, robot.factor[0], robot.M[0]) if has_base else None
+        found = joints.walk.inward(_turn_known, start, data, base_step)[1]
+    if gravity:
+        found = [tuple(map(plus, x, fall)) for x, fall in zip(found, robot.falling, strict=True)]
+    return robot, found
 
 
-def _rates_of(robot: Mechanism, V: list[Motion], w: list[Rows], dH: list[Any]) -> list[Motion]:
-    """Return the rates of the velocities phi* H* w in a motion V."""
-    stages = zip(robot.H, V, w, dH, strict=True)
-    return robot.apply("phi", True, [v.cross(combine(H, x)) + combine(dh, x) for H, v, x, dh in stages])
-
-
-def _force(M: Any, V: Motion, W: Motion, a: Motion) -> Force:
-    """Return M a + V x* M V; of two velocities, the form that leaves S skew."""
-    if W is V:
-        return M @ a + V.cross_force(M @ V)
-    return M @ (a - 0.5 * V.cross(W)) + 0.5 * (V.cross_force(M @ W) + W.cross_force(M @ V))
+def _pair(M: RigidInertia, V: Motion, W: Motion) -> Force:
+    """Return the force that is left of one body's motion if V is not W, in the form that leaves S skew."""
+    return 0.5 * (W.cross_force(M @ V) - V.cross_force(M @ W) + M @ V.cross(W))
 
 
 # ---------------------------------------------------------------------- kernels, arrays (..., batch)
@@ -286,7 +292,7 @@ def _forward_dynamics_xi(model: Model, q: Any, xi: Any, tau: Any, f_ext: Any, qd
     return robot.joints.collect(robot.apply("L^-1", True, found))
 
 
-TILE = tile_of_rows(per_body=90)
+TILE = tile_of_rows(per_body=75)
 _coriolis_of_state, _drift_of_state, _coriolis_xi_of_state, _forward_dynamics_xi_of_state = (
     batched(kernel, tile=TILE, like=lambda model, q, rates, *rest: like_vector(rates, model, q, rest))
     for kernel in (_coriolis, _drift, _coriolis_xi, _forward_dynamics_xi)

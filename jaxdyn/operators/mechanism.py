@@ -16,8 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.algorithms.articulation import Rows, articulation
-from jaxdyn.algorithms.motion import joint_columns, link_inertias, moving_links, world_in_motion
+from jaxdyn.algorithms.articulation import Rows, articulation, joint_motions
 from jaxdyn.model import Model
 from jaxdyn.operators.expressions import Atom
 from jaxdyn.operators.passes import FILTER, PLACE, Body, Pass, passes
@@ -31,11 +30,13 @@ from jaxdyn.operators.steps import (
     factor_base_step,
     factor_step,
     gram_step,
+    move_base_step,
+    move_step,
     omega_base_step,
     omega_step,
     six,
 )
-from jaxdyn.spatial import ArticulatedInertia, Force, Motion, Vec3
+from jaxdyn.spatial import ArticulatedInertia, Force, Mat3, Motion, Vec3
 
 Stages = list[Any]
 
@@ -63,14 +64,18 @@ class Mechanism:
         self._found: dict[Atom, Stages] = {}
         """What is known of the bodies: `Placed`, and `Factor`."""
         if qd is not None:
-            at_rest = world_in_motion(model, gravity=False)
-            moved = moving_links(self.joints, model, self._links, q, qd, None, at_rest, root_axes=root_axes)
-            parts = joint_columns(self._links, moved), link_inertias(self.joints, model, self._links, moved)
-            self._found[PLACE] = [Placed(m.R, H, m.l, M) for m, H, M in zip(moved, *parts, strict=True)]
-            self.V: Stages = [m.V for m in moved]
+            V_J = joint_motions(self._links, self.joints.rows(qd))
+            bodies = list(zip(self._in_link_axes(), V_J, strict=True))
+            start = Mat3.identity(), Motion.zero()
+            moved = self.joints.walk.outward(move_step, start, bodies, move_base_step if root_axes else None)
+            self._found[PLACE] = [placed for placed, _ in moved]
+            self.V: Stages = [V for _, V in moved]
             """Velocities."""
-            self.a: Stages = [m.a for m in moved]
-            """Accelerations by the velocity alone."""
+
+    def _in_link_axes(self) -> Stages:
+        """Return pose on the parent, columns and inertia of the links in their own axes."""
+        inertias = self.joints.inertias(self._model, self._links)
+        return [(link.X, link.S, M) for link, M in zip(self._links, inertias, strict=True)]
 
     def _spread(self, tree: Any) -> Any:
         """Give data of the bodies the axis of columns."""
@@ -117,14 +122,26 @@ class Mechanism:
         rates = self.joints.subspace_rates(self._model, q, qd)
         return [tuple(x.rotate(m.R) for x in columns) for columns, m in zip(rates, self._placed, strict=True)]
 
+    @property
+    def _down(self) -> list[Vec3]:
+        return [stage.everywhere(Vec3(*self._model.gravity)) for stage in self.joints.stages]
+
+    def forces(self, f_ext: jax.Array) -> Stages:
+        """Return forces on bodies, (nbodies, 6, batch) in their own axes."""
+        stages = zip(self.joints.forces(f_ext, self._links), self._placed, strict=True)
+        return [f.rotate(m.R) for f, m in stages]
+
     def loads(self, f_ext: jax.Array | None) -> Stages:
         """Return gravity, in world axes, and forces on bodies, (nbodies, 6, batch) in their own axes."""
-        down = [stage.everywhere(Vec3(*self._model.gravity)) for stage in self.joints.stages]
-        weights = [M @ Motion(Vec3.zero(), g) for M, g in zip(self.M, down, strict=True)]
+        weights = [M @ Motion(Vec3.zero(), g) for M, g in zip(self.M, self._down, strict=True)]
         if f_ext is None:
             return weights
-        stages = zip(weights, self.joints.forces(f_ext, self._links), self._placed, strict=True)
-        return [weight + f.rotate(m.R) for weight, f, m in stages]
+        return [weight + f for weight, f in zip(weights, self.forces(f_ext), strict=True)]
+
+    @property
+    def falling(self) -> list[Rows]:
+        """Return the rates of nu in free fall, m* times what gravity accelerates all bodies by, in world axes."""
+        return [_falling(part.gains, g) for part, g in zip(self.factor, self._down, strict=True)]
 
     @cached_property
     def armature(self) -> list[Rows]:
@@ -243,8 +260,7 @@ class Mechanism:
         """Return what a pass needs of the bodies."""
         parts: dict[str, Stages] = {}
         if "link" in needs:
-            inertias = self.joints.inertias(self._model, self._links)
-            parts["link"] = [(link.X, link.S, M) for link, M in zip(self._links, inertias, strict=True)]
+            parts["link"] = self._in_link_axes()
         if "placed" in needs:
             parts["placed"] = self._bodies if columns else self._placed
         if "armature" in needs:
@@ -283,3 +299,9 @@ class Mechanism:
             for i in range(6):
                 parts.append(sum((*v.ang, *v.lin)[i].sum(axis) for v, axis in zip(V, axes, strict=True)))
         return jnp.stack(jnp.broadcast_arrays(*parts))
+
+
+def _falling(gains: Any, g: Vec3) -> Rows:
+    if isinstance(gains, Base):
+        return tuple((gains.G[3:] * jnp.stack(list(g))[:, None]).sum(0))
+    return tuple(G.lin.dot(g) for G, _ in gains)

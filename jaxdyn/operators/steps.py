@@ -111,6 +111,21 @@ def place_base_step(world: Mat3, link: Any) -> Any:
     return Mat3.identity(), Placed(Mat3.identity(), S, X.p, M)
 
 
+def move_step(inboard: Any, body: Any) -> Any:
+    """Cross a joint outward with rotation and velocity, given the joint's own in link axes."""
+    (R, V), (link, V_J) = inboard, body
+    R, placed = place_step(R, link)
+    V = V.shift(placed.l) + V_J.rotate(R)
+    return (R, V), (placed, V)
+
+
+def move_base_step(world: Any, body: Any) -> Any:
+    """Cross the joint of a floating base, into its own axes."""
+    link, V = body
+    R, placed = place_base_step(world[0], link)
+    return (R, V), (placed, V)
+
+
 # ---------------------------------------------------------------------- the filter (000 (36)-(41))
 def factor_step(outboard: ArticulatedInertia, body: Any) -> Any:
     """Add the body to what is outboard, and eliminate its joint's columns."""
