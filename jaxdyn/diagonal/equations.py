@@ -25,7 +25,7 @@ import numpy as np
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.aba import require_regular
 from jaxdyn.algorithms.articulation import Rows, like_vector, tile_of_rows
-from jaxdyn.algorithms.filtering import Gain, corrected, gains_of, smooth
+from jaxdyn.algorithms.filtering import Gain, gains_of, smooth
 from jaxdyn.joints import combine
 from jaxdyn.model import Model
 from jaxdyn.operators.mechanism import Mechanism
@@ -87,6 +87,7 @@ def _turn(outboard: Any, joint: Turning, gains: tuple[Gain, ...], PdH: tuple[For
     (dP, y), j = outboard, joint
     dP, y = dP.plus_rigid(j.dM), y + j.b
     dG: list[Force] = []
+    shifted = []
     roots, handed_on, found = [], y.shift(j.l), []
     for i, (h, dh, Pdh, V, (G, root)) in enumerate(zip(j.H, j.dH, PdH, j.V, gains, strict=True)):
         dPh = dP @ h
@@ -100,11 +101,17 @@ def _turn(outboard: Any, joint: Turning, gains: tuple[Gain, ...], PdH: tuple[For
         dnu = (minus(j.tau[i], y.dot(h)) - dPh.dot(V) + root * apart) / root
         found.append(dnu)
         y = y + nu * dG[-1] + dnu * G
-        handed_on = handed_on + nu * dG[-1].shift(j.l) + dnu * G.shift(j.l)
+        shifted.append((_shifted(G, root, j.l), _shifted(dG[-1], root, j.l)))
+        handed_on = handed_on + nu * shifted[-1][1] + dnu * shifted[-1][0]
     dP = dP.shift(j.l)
-    for (G, _), rate in zip(gains, dG, strict=True):
-        dP = dP.minus_pair(G.shift(j.l), rate.shift(j.l))
+    for pair in shifted:
+        dP = dP.minus_pair(*pair)
     return (dP, handed_on), tuple(_less_xi(j, gains, dG, roots, found))
+
+
+def _shifted(G: Force, root: Any, l: Vec3) -> Force:
+    """Return phi G; as a quotient, so that XLA works it out once."""
+    return Force((root * G.shift(l).ang) / root, G.lin)
 
 
 def _less_xi(j: Turning, gains: tuple[Gain, ...], dG: list[Force], roots: list[Any], found: list[Any]) -> list[Any]:
@@ -127,7 +134,9 @@ def _filter_and_turn(outboard: Any, body: Any) -> Any:
     P = P.plus_rigid(M)
     gains = gains_of(P, joint.H, noise)
     rates, found = _turn(rates, joint, gains, tuple(P @ dh for dh in joint.dH))
-    handed_on = corrected(P, gains, joint.l)
+    handed_on = P.shift(joint.l)
+    for G, root in gains:
+        handed_on = handed_on.downdate(_shifted(G, root, joint.l))
     return (handed_on, *rates), (Factor(P, handed_on, gains), found)
 
 
