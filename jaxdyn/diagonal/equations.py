@@ -3,14 +3,17 @@ r"""The diagonalised equations of motion, nu' + C(q, nu) = eps, for all joint ty
 The filter of the mass matrix is differentiated along the motion, as an observer sees it who does not turn: about points
 at rest where the bodies' origins are. There nothing turns on the way from body to body, and P' crosses a link as P
 does: P' = sum over children of phi (P' - G G'* - G' G*) phi* + M', with the gains G = P H* L^-* and the root L of D.
-With the velocities V, their rates a by motion alone, H*' = V x H*, and per column i
+The momentum outboard of a joint is P V + y, y = sum over children of phi (y + G nu), and its rate, by which there are
+neither forces of motion nor accelerations to be found first, is the force at the joint. With y' along with P' inward,
+the velocities V, and H*' = V x H*, per column i
 
-    C_i = h_i . z / L_ii - L_ii' qd_i - G_i' . V_i - G_i . a_i,
-    z   = sum over children of phi (z - G L^-1 H z) + M a + V x* M V
+    L_ii nu_i' = tau_i - h_i . y' + h_i' . P V_i - L_ii' nu_i,
+    y'         = sum over children of phi (y' + G' nu + G nu')
 
-where V_i, a_i are those beyond the joint, V+ and a+, and what the columns after i add. So nu . C = 0 whatever the
-joints (for one degree of freedom this is Algorithm 7.1). C is S(q, nu) nu with S skew: the same sweep gives S(q, nu) w,
-of any w with velocities W. Where qd is known, filter and rates take one sweep inward (Algorithm 8.1).
+where P is what the columns before i leave of it, and V_i what i and the columns after it make of V+. So nu . C = 0
+whatever the joints (for one degree of freedom this is Algorithm 7.1). C is S(q, nu) nu with S skew: the same sweep
+gives S(q, nu) w, of any w with velocities W. Where qd is known, filter and rates take one sweep inward (Algorithm 8.1).
+Gravity accelerates all bodies alike, by g: it adds G* g to nu'.
 """
 
 from __future__ import annotations
@@ -72,7 +75,7 @@ class Turning(NamedTuple):
     dM: RigidInertia
     """Rate of the body's inertia."""
     b: Force
-    """Forces on the body besides those of its momentum, the other way round."""
+    """What a body needs besides the rate of its momentum, less the force on it."""
     tau: Rows
     qd: Rows
     V: tuple[Motion, ...]
@@ -97,8 +100,8 @@ def _turn(outboard: Any, joint: Turning, gains: tuple[Gain, ...], PdH: tuple[For
         roots.append(plus(dPh.dot(h), times(2 * root, G.dot(dh))) / (2 * root))
         dG.append((dPh + Pdh - roots[-1] * G) / root)
         nu = root * (root * j.qd[i] + G.dot(V)) / root if j.nu is None else j.nu[i]
-        apart = dG[-1].dot(V) - j.qd[i] * minus(roots[-1], G.dot(dh))
-        dnu = (minus(j.tau[i], y.dot(h)) - dPh.dot(V) + root * apart) / root
+        turned = plus(Pdh.dot(V), times(root * j.qd[i], G.dot(dh)))  # H*' P V
+        dnu = (minus(j.tau[i], y.dot(h)) + turned - roots[-1] * nu) / root
         found.append(dnu)
         y = y + nu * dG[-1] + dnu * G
         shifted.append((_shifted(G, root, j.l), _shifted(dG[-1], root, j.l)))

@@ -140,7 +140,7 @@ class Mechanism:
 
     @property
     def falling(self) -> list[Rows]:
-        """Return the rates of nu in free fall, m* times what gravity accelerates all bodies by, in world axes."""
+        """Return what gravity adds to the rates of nu: G* g, in world axes."""
         return [_falling(part.gains, g) for part, g in zip(self.factor, self._down, strict=True)]
 
     @cached_property
