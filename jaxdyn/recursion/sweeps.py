@@ -293,14 +293,17 @@ def _rows(x: jax.Array, index: np.ndarray) -> jax.Array:
 
 
 def _summed(tree: Any) -> Any:
-    """Return the sums over the first axis of arrays of one shape, all at once: that is one kernel.
+    """Return the sums over the first axis of arrays, all those of one shape at once: that is one kernel.
 
     They are written out, because XLA leaves a sum along an axis to another library, which takes longer.
     """
     leaves, form = jax.tree.flatten(tree)
-    stacked = jax.lax.optimization_barrier(jnp.stack(leaves))
-    sums = sum((stacked[:, i : i + 1] for i in range(1, stacked.shape[1])), start=stacked[:, :1])
-    return jax.tree.unflatten(form, [sums[i, 0] for i in range(len(leaves))])
+    sums: dict[int, jax.Array] = {}
+    for shape in dict.fromkeys(x.shape for x in leaves):
+        alike = [k for k, x in enumerate(leaves) if x.shape == shape]
+        stacked = jax.lax.optimization_barrier(jnp.stack([leaves[k] for k in alike]))
+        sums |= dict(zip(alike, sum((stacked[:, i] for i in range(1, shape[0])), start=stacked[:, 0]), strict=True))
+    return jax.tree.unflatten(form, [sums[k] for k in range(len(leaves))])
 
 
 def _zeros(like: jax.Array, n: int) -> jax.Array:
