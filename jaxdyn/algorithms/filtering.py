@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxdyn._numerics import invert_rows, once
+from jaxdyn._numerics import invert_rows
 from jaxdyn.algorithms.articulation import Articulation, Rows
 from jaxdyn.algorithms.motion import joint_columns, link_inertias, placed_links
 from jaxdyn.model import Model
@@ -101,7 +101,7 @@ def _one_like(matrix: jax.Array) -> jax.Array:
 
 def force_on_base(z: Force, tau: Rows) -> jax.Array:
     """Return tau - z, (6, ...)."""
-    return jnp.stack(once(*(t - f for t, f in zip(tau, (*z.ang, *z.lin), strict=True))))
+    return jnp.stack(jnp.broadcast_arrays(*(t - f for t, f in zip(tau, (*z.ang, *z.lin), strict=True))))
 
 
 def times(matrix: jax.Array, x: jax.Array) -> jax.Array:

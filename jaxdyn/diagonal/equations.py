@@ -99,6 +99,7 @@ def _turn(outboard: Any, joint: Turning, gains: tuple[Gain, ...], PdH: tuple[For
             Pdh = Pdh - before.dot(dh) * before
         roots.append(plus(dPh.dot(h), times(2 * root, G.dot(dh))) / (2 * root))
         dG.append((dPh + Pdh - roots[-1] * G) / root)
+        # As a quotient, so that XLA works it out once.
         nu = root * (root * j.qd[i] + G.dot(V)) / root if j.nu is None else j.nu[i]
         turned = plus(Pdh.dot(V), times(root * j.qd[i], G.dot(dh)))  # H*' P V
         dnu = (minus(j.tau[i], y.dot(h)) + turned - roots[-1] * nu) / root

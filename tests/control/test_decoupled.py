@@ -181,7 +181,6 @@ def test_forces_stay_within_bounds(arm):
     assert np.all(np.abs(tau) <= weak.effort_limit)
 
 
-@pytest.mark.long
 def test_gradients_are_finite_at_the_target_and_at_rest(arm):
     frame, q = arm.body_names[-1], jnp.zeros(3)
     target = jaxdyn.frame_pose(arm, q, frame)

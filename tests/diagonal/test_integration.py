@@ -144,7 +144,6 @@ def slopes(chain):
     return Slopes(chain)
 
 
-@pytest.mark.long
 def test_derivatives_of_a_step_are_those_of_its_equation(slopes):
     """Against central differences."""
     gravity, h = slopes.run.model.gravity, 1e-5

@@ -110,7 +110,6 @@ def linearisations(model, q, qd, tau):
     return *found, trajectory
 
 
-@pytest.mark.long
 def test_linearisation_with_a_ball_joint():
     """In closed form, by autodiff, and by central differences along `integrate`, into the tangent of the next state."""
     model = random_chain(1, seed=1, joints=("spherical",))
