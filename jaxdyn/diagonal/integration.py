@@ -13,7 +13,8 @@ import numpy as np
 from jaxdyn._checks import number
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.articulation import like_vector
-from jaxdyn.diagonal.equations import TILE, accelerations, prepared
+from jaxdyn.diagonal.equations import TILE, prepared
+from jaxdyn.diagonal.momentum import accelerations
 from jaxdyn.model import Model, integrate
 from jaxdyn.recursion import batched
 
