@@ -5,11 +5,12 @@ import importlib.metadata
 import os
 from pathlib import Path
 
-# What tests wait for is the compiler: XLA's older code generator, without optimisation, takes less than half as long, and
-# is right as often. Read when JAX is imported; also by the programs that tests start.
+# What tests wait for is the compiler: XLA's older code generator, without optimisation and without checks of itself after
+# every pass, takes less than half as long, and is right as often. Read when JAX is imported; also by the programs that
+# tests start.
 os.environ["XLA_FLAGS"] = (
     "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
-    + os.environ.get("XLA_FLAGS", "")
+    "--xla_disable_hlo_passes=hlo-verifier " + os.environ.get("XLA_FLAGS", "")
 )
 os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # programs do not note the lines of Python that they are made of
 
@@ -22,7 +23,7 @@ import pytest
 import jaxdyn
 from jaxdyn.model.random_models import MOVING_JOINTS, random_tree
 
-gc.set_threshold(20_000)  # tracing makes many small objects that stay, and looking through them often takes long
+gc.set_threshold(200_000)  # tracing makes many small objects that stay, and looking through them often takes long
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 

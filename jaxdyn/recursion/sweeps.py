@@ -295,14 +295,16 @@ def _rows(x: jax.Array, index: np.ndarray) -> jax.Array:
 def _summed(tree: Any) -> Any:
     """Return the sums over the first axis of arrays, all those of one shape at once: that is one kernel.
 
-    They are written out, because XLA leaves a sum along an axis to another library, which takes longer.
+    They are written out, because XLA leaves a sum along an axis to another library, which takes longer. The sums keep
+    that axis: XLA then sees that those which are stacked again are one part of one array.
     """
     leaves, form = jax.tree.flatten(tree)
     sums: dict[int, jax.Array] = {}
     for shape in dict.fromkeys(x.shape for x in leaves):
         alike = [k for k, x in enumerate(leaves) if x.shape == shape]
         stacked = jax.lax.optimization_barrier(jnp.stack([leaves[k] for k in alike]))
-        sums |= dict(zip(alike, sum((stacked[:, i] for i in range(1, shape[0])), start=stacked[:, 0]), strict=True))
+        total = sum((stacked[:, i : i + 1] for i in range(1, shape[0])), start=stacked[:, :1])
+        sums |= {k: total[i, 0] for i, k in enumerate(alike)}
     return jax.tree.unflatten(form, [sums[k] for k in range(len(leaves))])
 
 
