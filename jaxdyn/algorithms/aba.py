@@ -151,6 +151,7 @@ def forward_dynamics(
         form: "sweep" for the articulated-body algorithm, "dense" for the mass
             matrix and its Cholesky factor, in float64 only. "auto" takes matrices for a single
             state in float64 of a model with at most 48 degrees of freedom; recursions otherwise.
+            Where M is ill-conditioned, the recursions keep about a digit more.
 
     Returns:
         qdd, (nv,).
