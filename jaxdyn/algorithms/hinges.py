@@ -23,7 +23,7 @@ _SKEW = np.zeros((3, 3, 3))
 for _i, _j, _k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
     _SKEW[_j, _i, _k], _SKEW[_i, _j, _k] = 1, -1
 
-_MOMENTS = np.array([[1, 4, 5, 7], [2, 5, 6, 8], [3, 7, 8, 9]])
+_MOMENTS = np.array([[1, 4, 5, 7], [2, 5, 6, 8], [3, 7, 8, 9]], np.int32)  # for JAX with and without 64 bits
 """Places of the first moments, and of the matrix of the second moments, among ten inertial parameters."""
 
 _POSE = jax.tree.structure(Transform(Mat3.identity(), Vec3.zero()))
