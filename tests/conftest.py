@@ -5,12 +5,11 @@ import importlib.metadata
 import os
 from pathlib import Path
 
-# What tests wait for is the compiler: XLA's older code generator, without optimisation and without checks of itself after
-# every pass, takes less than half as long, and is right as often. Read when JAX is imported; also by the programs that
-# tests start.
+# What tests wait for is the compiler: XLA's older code generator, without optimisation, takes less than half as long, and
+# is right as often. Read when JAX is imported; also by the programs that tests start.
 os.environ["XLA_FLAGS"] = (
     "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
-    "--xla_disable_hlo_passes=hlo-verifier " + os.environ.get("XLA_FLAGS", "")
+    + os.environ.get("XLA_FLAGS", "")
 )
 os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # programs do not note the lines of Python that they are made of
 

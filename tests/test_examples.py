@@ -10,7 +10,7 @@ EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("[0-9]*.py"))
 LONG = {
     "00_demo",  # `make demo` runs it
     "10_reaching", "12_jump", "13_collocation", "14_policy", "20_identification", "21_fit_trajectories", "22_excitation",
-    "30_tracking", "31_operational_space", "32_force_control", "34_lqr", "35_inverse_kinematics",
+    "32_force_control", "34_lqr", "35_inverse_kinematics",
 }  # fmt: skip
 
 

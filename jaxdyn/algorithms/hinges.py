@@ -23,8 +23,10 @@ _SKEW = np.zeros((3, 3, 3))
 for _i, _j, _k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
     _SKEW[_j, _i, _k], _SKEW[_i, _j, _k] = 1, -1
 
-_MOMENTS = np.array([[1, 4, 5, 7], [2, 5, 6, 8], [3, 7, 8, 9]], np.int32)  # for JAX with and without 64 bits
-"""Places of the first moments, and of the matrix of the second moments, among ten inertial parameters."""
+_SYMMETRIC = np.zeros((3, 3, 6))
+"""The matrix of xx, xy, yy, xz, yz, zz."""
+for _k, (_i, _j) in enumerate(((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))):
+    _SYMMETRIC[_i, _j, _k] = _SYMMETRIC[_j, _i, _k] = 1
 
 _POSE = jax.tree.structure(Transform(Mat3.identity(), Vec3.zero()))
 _INERTIA = jax.tree.structure(RigidInertia(0.0, Vec3.zero(), Sym3.zero()))
@@ -79,10 +81,10 @@ class Hinges(NamedTuple):
         if inertia.shape[-1] > 1:
             return RigidInertia.from_parameters(jnp.moveaxis(inertia, -1, 1)).rotate(_matrix(self.Q).T)
         Q_inverse = jnp.swapaxes(self.Q, 1, 2)
-        moments = _product(Q_inverse, inertia[:, _MOMENTS])
-        J = _product(moments[:, :, 1:], self.Q)
+        h = _product(Q_inverse, inertia[:, 1:4, None])[:, :, 0]
+        J = _product(_product(Q_inverse, _combine(_SYMMETRIC, inertia[:, 4:])), self.Q)
         upper = [J[:, i, i:] for i in range(3)]
-        return Packed(jnp.concatenate([inertia[:, :1], moments[:, :, 0], *upper], axis=1), _INERTIA)
+        return Packed(jnp.concatenate([inertia[:, :1], h, *upper], axis=1), _INERTIA)
 
     def forces(self, f: Force) -> Force:
         """Return forces on the bodies, given in the axes of their body frames, in link axes."""
@@ -120,10 +122,9 @@ def _hinges_by_formulas(axis: Any, placement: Any, links: np.ndarray, parents: n
 
 
 def _hinges_by_matrices(axis: Any, placement: Any, links: np.ndarray, parents: np.ndarray, turned: Any) -> Hinges:
-    both = _rotations(jnp.concatenate([_hinge_quaternions(axis), placement[:, :4]]))
-    Q, R = both[: len(axis)], both[len(axis) :]
+    Q = _rotations(_hinge_quaternions(axis))
     Q_p, Q = jnp.where(turned[:, None, None, None], Q[parents], _one(Q)), rows(Q, links)
-    X = jnp.concatenate([_product(R, Q), placement[:, 4:, None]], axis=2)
+    X = jnp.concatenate([_product(_rotations(placement[:, :4]), Q), placement[:, 4:, None]], axis=2)
     X = _product(jnp.swapaxes(Q_p, 1, 2), X)
     packed = jnp.concatenate([X[:, :, :3].reshape((len(links), 9, 1)), X[:, :, 3]], axis=1)
     return Hinges(Packed(packed, _POSE), Q)
