@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn._numerics import rows, sin_cos
-from jaxdyn.algorithms.hinges import Hinges, hinges, placements
+from jaxdyn.algorithms.hinges import Frames, Hinges
 from jaxdyn.joints import Continuous, Free, Joint, JointParameters, Revolute
 from jaxdyn.joints.contract import Coordinates, combine
 from jaxdyn.model import Model
@@ -219,13 +219,14 @@ class Joints:
     def links(self, model: Model, q: jax.Array) -> list[Links]:
         """Return the links of every stage at q (nq, batch)."""
         leaves = _leaves(model)
-        return [self._hinged(s, model, q) if s.revolute else _links(s, model, leaves, q) for s in self.stages]
+        frames = Frames(model.placement, model.axis if len(self._on_hinges) else None)
+        return [self._hinged(s, frames, q) if s.revolute else _links(s, frames, leaves, q) for s in self.stages]
 
-    def _hinged(self, stage: Stage, model: Model, q: jax.Array) -> Links:
+    def _hinged(self, stage: Stage, frames: Frames, q: jax.Array) -> Links:
         """Return links that turn about their own e_z."""
         parents = np.array(self.topology.parents, np.int32)[stage.flat]
         sine, cosine = sin_cos(rows(q, np.array(self.topology.q_start, np.int32)[stage.flat]))
-        turned = hinges(model.axis, model.placement, stage.flat, parents, np.isin(parents, self._on_hinges))
+        turned = frames.hinges(stage.flat, parents, np.isin(parents, self._on_hinges))
         e_z = Motion(Vec3(0.0, 0.0, 1.0), Vec3.zero())
         return Links(stage.shaped(Hinge(turned.placement, cosine, sine)), (e_z,), turned)
 
@@ -349,14 +350,12 @@ def _leaves(model: Model) -> dict[str, jax.Array]:
     return {name: jnp.moveaxis(getattr(model, name), -1, 1) for name in model.topology.joint_leaves}
 
 
-def _links(stage: Stage, model: Model, leaves: dict[str, jax.Array], q: jax.Array) -> Links:
+def _links(stage: Stage, frames: Frames, leaves: dict[str, jax.Array], q: jax.Array) -> Links:
     """Return links in body axes, for joints of any type."""
 
     def of_type(joint: Joint, parameters: JointParameters, x: Coordinates, group: Any) -> Links:
         S = joint.subspace(parameters, x)
-        placement = rows(model.placement, group.bodies)
-        X_0 = placements(placement)
-        X = X_0 @ joint.transform(parameters, x)
+        X = frames.placements(group.bodies) @ joint.transform(parameters, x)
         return Links(X, S + (Motion.zero(),) * (stage.width - len(S)), None)
 
     return stage.by_type(of_type, leaves, q)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdyn.algorithms import hinges
+from jaxdyn.algorithms.hinges import Frames
 from jaxdyn.recursion import unpacked
 from jaxdyn.spatial import Force
 
@@ -26,15 +26,15 @@ def test_matrices_of_all_links_say_what_the_formulas_of_spatial_say(numbers):
     axis, placement, inertia = numbers
     links = np.arange(5, N, dtype=np.int32)
     parents = links - np.where(links % 7 == 0, 6, 1).astype(np.int32)  # some hang on body 1, which is no hinge
-    one = hinges.hinges(axis, placement, links, parents)
-    two = hinges.hinges(*(jnp.repeat(x, 2, axis=-1) for x in (axis, placement)), links, parents)
+    frames = Frames(placement, axis), Frames(*(jnp.repeat(x, 2, axis=-1) for x in (placement, axis)))
+    one, two = (f.hinges(links, parents) for f in frames)
     f = Force.from_array(jnp.asarray(np.random.default_rng(1).normal(size=(len(links), 1, 6))))
     for first, second in (
         (one.placement.unpack(), two.placement),
         (unpacked(one.inertias(inertia[5:])), two.inertias(inertia[5:])),
         (unpacked(one.inertias(inertia[5:])), one.inertias(jnp.repeat(inertia[5:], 2, axis=-1))),
         (one.forces(f), two.forces(f)),
-        (hinges.placements(placement), hinges.placements(jnp.repeat(placement, 2, axis=-1))),
+        tuple(f.placements(links) for f in frames),
     ):
         for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
             np.testing.assert_allclose(np.broadcast_to(a, b.shape), b, atol=1e-13)
@@ -45,7 +45,7 @@ def test_derivatives_are_finite_for_axes_along_z(numbers):
     links = np.arange(N, dtype=np.int32)
 
     def total(axis):
-        on = hinges.hinges(axis, placement, links, links - 1)
+        on = Frames(placement, axis).hinges(links, links - 1)
         return sum(x.sum() for x in jax.tree.leaves((on.placement, on.inertias(inertia))))
 
     assert np.all(np.isfinite(jax.jit(jax.grad(total))(axis)))
