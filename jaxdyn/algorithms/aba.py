@@ -14,7 +14,7 @@ from jax.scipy.linalg import cho_solve
 from jaxdyn._checks import ModelError
 from jaxdyn._numerics import invert_rows, solve_rows
 from jaxdyn.algorithms import arguments, coupled, implicit
-from jaxdyn.algorithms.articulation import Articulation, Rows, articulation, like_vector, tile_of_rows
+from jaxdyn.algorithms.articulation import Articulation, Rows, articulation, like_vector, matrix_like, tile_of_rows
 from jaxdyn.algorithms.crba import mass_matrix
 from jaxdyn.algorithms.dense import LARGEST, Form, forward_dynamics_dense, in_all_forms
 from jaxdyn.algorithms.filtering import (
@@ -113,7 +113,7 @@ _forward_dynamics_of_state = in_all_forms(
     single_from=8,  # about one point for the whole robot, light links are differences of large numbers
 )
 _mass_matrix_inverse_of_state = implicit.inverse(
-    tiled(_mass_matrix_inverse, tile=tile_of_rows(row=20_000, width=lambda model: model.nv))
+    tiled(_mass_matrix_inverse, tile=tile_of_rows(row=20_000, width=lambda model: model.nv), like=matrix_like)
 )
 _regular: WeakSet[Model] = WeakSet()
 

@@ -388,7 +388,17 @@ def joint_motions(links: Sequence[Links], rows: Sequence[Rows]) -> list[Motion]:
 
 def like_vector(vector: jax.Array, *rest: Any) -> jax.ShapeDtypeStruct:
     """Return the shape of a vector, with the type that results have which depend on it and on the rest."""
-    return jax.ShapeDtypeStruct(vector.shape, jnp.result_type(vector, *jax.tree.leaves(rest)))
+    return array_like(vector.shape, vector, *rest)
+
+
+def array_like(shape: tuple[int, ...], *args: Any) -> jax.ShapeDtypeStruct:
+    """Return a shape with the type that results have which depend on these arguments."""
+    return jax.ShapeDtypeStruct(shape, jnp.result_type(*jax.tree.leaves(args)))
+
+
+def matrix_like(model: Model, *args: Any) -> jax.ShapeDtypeStruct:
+    """Return the shape of a matrix (nv, nv) that depends on a model and the rest, with its type."""
+    return array_like((model.nv, model.nv), model, *args)
 
 
 def tile_of_rows(

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdyn.algorithms import arguments
-from jaxdyn.algorithms.articulation import articulation, tile_of_rows
+from jaxdyn.algorithms.articulation import articulation, like_vector, matrix_like, tile_of_rows
 from jaxdyn.algorithms.motion import joint_columns, link_inertias, moving_links, world_in_motion
 from jaxdyn.algorithms.rnea import balance
 from jaxdyn.model import Model
@@ -65,8 +65,10 @@ def _coriolis_matrix(model: Model, q: Any, v: Any) -> jax.Array:
     return jnp.moveaxis(_coriolis_product(model, q, v, unit), 1, -1)
 
 
-_coriolis_product_of_state = batched(_coriolis_product, tile=tile_of_rows())
-_coriolis_matrix_of_state = batched(_coriolis_matrix, tile=tile_of_rows(width=lambda model: model.nv))
+_coriolis_product_of_state = batched(
+    _coriolis_product, tile=tile_of_rows(), like=lambda model, q, v, w: like_vector(w, model, q, v)
+)
+_coriolis_matrix_of_state = batched(_coriolis_matrix, tile=tile_of_rows(width=lambda model: model.nv), like=matrix_like)
 
 
 @arguments.compiled

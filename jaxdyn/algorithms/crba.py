@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxdyn._numerics import safe_reciprocal
 from jaxdyn.algorithms import arguments
-from jaxdyn.algorithms.articulation import Articulation, articulation, tile_of_rows
+from jaxdyn.algorithms.articulation import Articulation, articulation, matrix_like, tile_of_rows
 from jaxdyn.algorithms.dense import Form, in_all_forms, mass_matrix_dense
 from jaxdyn.algorithms.motion import Placed, joint_columns, link_inertias, placed_links
 from jaxdyn.model import Model
@@ -95,7 +95,7 @@ def _matrix(columns: jax.Array, model: Model, q: jax.Array) -> jax.Array:
 
 
 _mass_matrix_of_state = in_all_forms(
-    _columns, mass_matrix_dense, last=_matrix, tile=tile_of_rows(per_body=60, memory=4_000_000)
+    _columns, mass_matrix_dense, last=_matrix, tile=tile_of_rows(per_body=60, memory=4_000_000), like=matrix_like
 )
 
 

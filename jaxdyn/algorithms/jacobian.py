@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdyn.algorithms import arguments
-from jaxdyn.algorithms.articulation import articulation, tile_of_rows
+from jaxdyn.algorithms.articulation import array_like, articulation, tile_of_rows
 from jaxdyn.algorithms.kinematics import frame_number
 from jaxdyn.algorithms.motion import Placed, joint_columns, placed_links
 from jaxdyn.algorithms.velocities import point_in_body
@@ -32,7 +32,9 @@ def _jacobian(model: Model, q: Any, body: Any, r: Any) -> jax.Array:
     return joints.fold(jnp.where(moves[None, :, None], jnp.stack(jnp.broadcast_arrays(*J.ang, *J.lin)), 0), 1)
 
 
-_jacobian_of_state = batched(_jacobian, tile=tile_of_rows())
+_jacobian_of_state = batched(
+    _jacobian, tile=tile_of_rows(), like=lambda model, q, *at: array_like((6, model.nv), model, q, at)
+)
 
 
 def jacobian(model: Model, q: Any, frame: str, point: Any = None) -> jax.Array:

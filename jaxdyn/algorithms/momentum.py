@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxdyn._numerics import safe_reciprocal
 from jaxdyn.algorithms import arguments
-from jaxdyn.algorithms.articulation import articulation, tile_of_rows
+from jaxdyn.algorithms.articulation import array_like, articulation, tile_of_rows
 from jaxdyn.algorithms.crba import composite_columns
 from jaxdyn.algorithms.energy import first_moment
 from jaxdyn.algorithms.kinematics import body_poses
@@ -89,7 +89,9 @@ def _centroidal_matrix(model: Model, q: jax.Array) -> jax.Array:
     return joints.fold(jnp.stack([*about.ang, *about.lin]), 1)
 
 
-_centroidal_matrix_of_state = batched(_centroidal_matrix, tile=tile_of_rows())
+_centroidal_matrix_of_state = batched(
+    _centroidal_matrix, tile=tile_of_rows(), like=lambda model, q: array_like((6, model.nv), model, q)
+)
 
 
 @arguments.compiled

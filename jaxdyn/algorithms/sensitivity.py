@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.algorithms import arguments
-from jaxdyn.algorithms.articulation import articulation, joint_motions, tile_of_rows
+from jaxdyn.algorithms.articulation import array_like, articulation, joint_motions, like_vector, tile_of_rows
 from jaxdyn.algorithms.crba import mass_matrix
 from jaxdyn.algorithms.motion import joint_columns, link_inertias, placed_links
 from jaxdyn.joints import Joint, combine
@@ -172,8 +172,13 @@ def _product(model: Model, q: Any, x: Any, y: Any) -> jax.Array:
     return joints.collect(joints.walk.inward(_gather, (Force.zero(), Force.zero()), moving)[1])
 
 
-_tensor_of_state = batched(_columns, tile=tile_of_rows(per_body=100), last=_tensor)
-_product_of_state = batched(_product, tile=tile_of_rows())
+_tensor_of_state = batched(
+    _columns,
+    tile=tile_of_rows(per_body=100),
+    last=_tensor,
+    like=lambda model, q: array_like((model.nv,) * 3, model, q),
+)
+_product_of_state = batched(_product, tile=tile_of_rows(), like=lambda model, q, x, y: like_vector(x, model, q, y))
 
 
 @arguments.compiled

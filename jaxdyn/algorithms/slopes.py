@@ -21,7 +21,7 @@ import numpy as np
 
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.aba import forward_dynamics, mass_matrix_inverse
-from jaxdyn.algorithms.articulation import Articulation, Joints, articulation, tile_of_rows
+from jaxdyn.algorithms.articulation import Articulation, Joints, articulation, matrix_like, tile_of_rows
 from jaxdyn.algorithms.motion import link_inertias, moving_links, placed_links, world_in_motion
 from jaxdyn.joints import combine
 from jaxdyn.model import Model
@@ -164,7 +164,9 @@ def _matrices(parts: Any, model: Model, *_: Any) -> tuple[jax.Array, jax.Array, 
     return fold(dq), fold(dqd), fold(M) + jnp.diag(model.armature.astype(M.dtype))
 
 
-_derivatives_of_state = batched(_columns, tile=tile_of_rows(per_body=300), last=_matrices)
+_derivatives_of_state = batched(
+    _columns, tile=tile_of_rows(per_body=300), last=_matrices, like=lambda *args: (matrix_like(*args),) * 3
+)
 
 
 @arguments.compiled

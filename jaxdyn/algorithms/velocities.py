@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdyn.algorithms import arguments
-from jaxdyn.algorithms.articulation import articulation, tile_of_rows
+from jaxdyn.algorithms.articulation import array_like, articulation, tile_of_rows
 from jaxdyn.algorithms.kinematics import frame_in_body, frame_number
 from jaxdyn.algorithms.motion import Moving, moving_links, world_in_motion
 from jaxdyn.model import Model
@@ -73,8 +73,10 @@ def _on_frame(bodies: Moving, body: Any, r: Any, base_motion: Any) -> tuple[Movi
     return m, m.R @ Vec3(*r)
 
 
-_body_velocities_of_state = batched(_body_velocities, tile=tile_of_rows())
-_body_accelerations_of_state = batched(_body_accelerations, tile=tile_of_rows())
+_body_velocities_of_state, _body_accelerations_of_state = (
+    batched(kernel, tile=tile_of_rows(), like=lambda model, *rest: (array_like((model.nbodies, 6), model, *rest),) * 2)
+    for kernel in (_body_velocities, _body_accelerations)
+)
 _frame_velocity_of_state = batched(_frame_velocity, tile=tile_of_rows())
 _frame_acceleration_of_state = batched(_frame_acceleration, tile=tile_of_rows())
 

@@ -30,15 +30,16 @@ class Stated:
     """Of (size of the batch, whether each argument is batched, the arguments with the batch as first axis), the
     results with the batch as first axis."""
     like: Callable[..., Any] | None = None
-    """Of the arguments, the result as `jax.ShapeDtypeStruct`; without it, `one` is traced whatever is wanted."""
+    """Of the arguments, the results as `jax.ShapeDtypeStruct`; without it, `one` is traced whatever is wanted."""
 
     def __call__(self, *args: Any) -> Any:
         """Return the function's value."""
         if self.like is None:
             return self._traced(*args)
         leaves, form = jax.tree.flatten(args)
-        result = self.like(*args)
-        return state_p.bind(*map(jnp.asarray, leaves), of=self, form=form, shape=result.shape, dtype=result.dtype)
+        results, structure = jax.tree.flatten(self.like(*args))
+        shapes = tuple((result.shape, result.dtype) for result in results)
+        return jax.tree.unflatten(structure, state_p.bind(*map(jnp.asarray, leaves), of=self, form=form, shapes=shapes))
 
     @cached_property
     def _traced(self) -> Any:
@@ -54,28 +55,34 @@ class Stated:
 
 # ---------------------------------------------------------------------- what JAX has to know
 state_p = Primitive("function_of_state")
+state_p.multiple_results = True
 
 
-def _run(*leaves: Any, of: Stated, form: Any, shape: Any, dtype: Any) -> jax.Array:
-    return of.one(*jax.tree.unflatten(form, leaves)).astype(dtype)
+def _run(*leaves: Any, of: Stated, form: Any, shapes: Any) -> list[jax.Array]:
+    return _typed(of.one(*jax.tree.unflatten(form, leaves)), shapes)
+
+
+def _typed(out: Any, shapes: Any) -> list[jax.Array]:
+    return [x.astype(dtype) for x, (_, dtype) in zip(jax.tree.leaves(out), shapes, strict=True)]
 
 
 @state_p.def_impl
-def _evaluate(*leaves: Any, **params: Any) -> jax.Array:
+def _evaluate(*leaves: Any, **params: Any) -> list[jax.Array]:
     return jax.jit(lambda *leaves: _run(*leaves, **params))(*leaves)
 
 
 @state_p.def_abstract_eval
-def _abstract(*avals: Any, of: Stated, form: Any, shape: Any, dtype: Any) -> Any:
-    return types_of_results(avals, [(shape, dtype)])[0]
+def _abstract(*avals: Any, of: Stated, form: Any, shapes: Any) -> Any:
+    return types_of_results(avals, shapes)
 
 
-def _batch(leaves: Any, dims: Any, *, of: Stated, form: Any, shape: Any, dtype: Any) -> Any:
+def _batch(leaves: Any, dims: Any, *, of: Stated, form: Any, shapes: Any) -> Any:
     size = next(a.shape[d] for a, d in zip(leaves, dims, strict=True) if d is not None)
     leaves = [a if d is None else jnp.moveaxis(a, d, 0) for a, d in zip(leaves, dims, strict=True)]
     is_batched = jax.tree.unflatten(form, [d is not None for d in dims])
-    return of.many(size, is_batched, *jax.tree.unflatten(form, leaves)).astype(dtype), 0
+    out = _typed(of.many(size, is_batched, *jax.tree.unflatten(form, leaves)), shapes)
+    return out, [0] * len(out)
 
 
 batching.primitive_batchers[state_p] = _batch
-mlir.register_lowering(state_p, mlir.lower_fun(_run, multiple_results=False))
+mlir.register_lowering(state_p, mlir.lower_fun(_run, multiple_results=True))
