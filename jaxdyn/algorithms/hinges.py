@@ -44,12 +44,11 @@ def _hinge_quaternions(axis: jax.Array) -> jax.Array:
 
 
 def _rotations(q: jax.Array) -> jax.Array:
-    """Return the rotations of quaternions (links, 4, batch): 1 + 2 (w v~ + v v* - |v|^2) / |q|^2."""
-    w, v = q[:, 0], q[:, 1:]
-    vv = v[:, 0] * v[:, 0] + v[:, 1] * v[:, 1] + v[:, 2] * v[:, 2]
-    skew = (jnp.asarray(_SKEW, q.dtype)[None, ..., None] * v[:, None, None]).sum(3)
-    turn = w[:, None, None] * skew + v[:, :, None] * v[:, None] - vv[:, None, None] * _one(q)
-    return _one(q) + (2 * safe_reciprocal(w * w + vv))[:, None, None] * turn
+    """Return the rotations of quaternions q = (w, v), (links, 4, batch): 1 + 2 (w + v~) v~ / |q|^2."""
+    v = (jnp.asarray(_SKEW, q.dtype)[None, ..., None] * q[:, None, None, 1:]).sum(3)
+    turn = _product(q[:, :1, None] * _one(q) + v, v)
+    size = sum(q[:, i] * q[:, i] for i in range(4))
+    return _one(q) + (2 * safe_reciprocal(size))[:, None, None] * turn
 
 
 def _moderate(x: jax.Array) -> jax.Array:
