@@ -99,10 +99,10 @@ class Frames:
     """
 
     def __init__(self, placement: jax.Array, axis: jax.Array | None = None):
-        self._placement: jax.Array = placement
+        self._placement = placement
         self._axis: Any = axis
         self._by_matrices = placement.shape[-1] == 1 and (axis is None or axis.shape[-1] == 1)
-        if self._by_matrices:  # all rotations at once
+        if self._by_matrices:  # all rotations at once; the quaternions are one array, not worked out again for each use
             parts = [_moderate(placement[:, :4])] + ([] if axis is None else [_hinge_quaternions(axis)])
             self._rotations = _rotations(jax.lax.optimization_barrier(jnp.concatenate(parts)))
 

@@ -233,7 +233,7 @@ def _compare(found, name, ours, truth, dtype):
     if name_of_truth not in ("forward_dynamics", "mass_matrix_inverse"):
         note(found, name, relative(ours, theirs) if np.abs(theirs).max() > 1e-15 else np.abs(ours).max(initial=0.0))
         return
-    hopeless = 1000 * {"float64": 1e-10, "float32": 1e-3}[dtype] / np.finfo(dtype).eps
+    hopeless = 1000 * TOLERANCES[dtype] / np.finfo(dtype).eps
     for a, b, M in zip(ours, theirs, truth["mass_matrix"], strict=True):
         forces = np.abs(M @ (a - b)).max() / (np.abs(M).max() * np.abs(b).max())
         note(found, name, forces if np.linalg.cond(M) > hopeless else relative(a, b))

@@ -312,6 +312,28 @@ def test_a_function_whose_results_are_declared_is_traced_only_as_it_is_used():
     assert_equal(jax.vmap(jax.grad(lambda q: g(q) @ g(q)))(q), 8 * q)
 
 
+def test_several_results_may_be_declared():
+    """In any structure, also of what follows the kernel; they are traced once, have their types, and derivatives."""
+    traced = []
+
+    def kernel(q):
+        traced.append(q.shape)
+        return 2 * q
+
+    declared = lambda q: {"outer": jax.ShapeDtypeStruct((N, N), q.dtype), "sum": jax.ShapeDtypeStruct((), jnp.float32)}
+    last = lambda doubled, q: {"outer": doubled[:, None] * q[None], "sum": doubled.sum()}
+    g = batched(kernel, tile=lambda *args: 4, last=last, like=declared)
+    q = Q[:3, 0, 0]
+    found = quickly(jax.vmap(g))(q)
+    assert traced == [(N, 2)]  # the tiles are two
+    np.testing.assert_array_equal(found["outer"], 2 * q[:, :, None] * q[:, None])
+    np.testing.assert_allclose(found["sum"], 2 * q.sum(1), rtol=1e-6)
+    assert found["sum"].dtype == jnp.float32
+    np.testing.assert_array_equal(g(q[0])["outer"], found["outer"][0])
+    slope = jax.vmap(jax.grad(lambda q: g(q)["outer"].sum()))(q)
+    np.testing.assert_allclose(slope, np.broadcast_to(4 * q.sum(1, keepdims=True), q.shape), rtol=1e-13)
+
+
 def test_derivatives_by_the_rest_cost_nothing_where_a_factor_is_zero():
     """They are not worked out: there is no logarithm. Those by the factor are, and those by both."""
     kernel = lambda k, x: k * jnp.log(x)
