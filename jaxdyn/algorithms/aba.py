@@ -42,11 +42,10 @@ LONG = 24
 
 def _filter(outboard: Any, body: Any) -> Any:
     """Predict across the link, correct across the joint (000 (36)-(43))."""
-    (P, z), (M, b, H, l, tau, armature) = outboard, body
-    P = P.plus_rigid(M)
-    gains = gains_of(P, H, armature)
+    (P, z), (M, b, H, l, own, tau, armature) = outboard, body
+    gains = gains_of(P, H, armature, own)
     z, innovations = innovations_of(z + b, H, gains, tau)
-    return (corrected(P, gains, l), z.shift(l)), (gains, innovations)
+    return (corrected(P.plus_rigid(M), gains, l), z.shift(l)), (gains, innovations)
 
 
 def _solve_base(outboard: Any, body: Any, keep: bool) -> Any:
@@ -54,7 +53,7 @@ def _solve_base(outboard: Any, body: Any, keep: bool) -> Any:
 
     Return the inverse of its inertia, if it is to be kept, and its acceleration.
     """
-    (P, z), (M, b, _, _, tau, armature) = outboard, body
+    (P, z), (M, b, _, _, _, tau, armature) = outboard, body
     matrix, force = base_matrix(P, M, armature), force_on_base(z + b, tau)
     inverse = invert_rows(matrix) if keep else None
     a = solve_rows(matrix, force) if inverse is None else times(inverse, force)
@@ -71,7 +70,7 @@ def _filtered(model: Model, q: Any, qd: Any, tau: Any, f_ext: Any, base_motion: 
     joints = articulation(model.topology)
     links = joints.links(model, q)
     at_once = len(joints.walk.stages[-1]) > LONG
-    loaded = loaded_links(joints, model, links, q, qd, None, f_ext, base_motion, at_once=at_once)
+    loaded = loaded_links(joints, model, links, q, qd, None, f_ext, base_motion, at_once=at_once, own=True)
     bodies = [(*link, *rest) for link, *rest in zip(loaded, joints.rows(tau), _armature(joints, model), strict=True)]
     base_step = partial(_solve_base, keep=keep)
     _, filtered = joints.walk.inward(_filter, (ArticulatedInertia.zero(), Force.zero()), bodies, base_step)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from jaxdyn._numerics import invert_rows
 from jaxdyn.algorithms.articulation import Articulation, Rows
-from jaxdyn.algorithms.motion import joint_columns, link_inertias, placed_links
+from jaxdyn.algorithms.motion import joint_columns, own_products, placed_links
 from jaxdyn.model import Model
 from jaxdyn.spatial import ArticulatedInertia, Force, Motion, RigidInertia, Vec3
 
@@ -32,14 +32,23 @@ class Gain(NamedTuple):
     """sqrt(D)."""
 
 
-def gains_of(P: ArticulatedInertia, H: tuple[Motion, ...], armature: Rows) -> tuple[Gain, ...]:
-    """Find the gains of a joint's columns, each after those before it: the Cholesky factor of the block D."""
+def gains_of(
+    P: ArticulatedInertia, H: tuple[Motion, ...], armature: Rows, own: tuple[tuple[Force, Any], ...] = ()
+) -> tuple[Gain, ...]:
+    """Find the gains of a joint's columns, each after those before it: the Cholesky factor of the block D.
+
+    Where `own` has the products of the joint's own link with its columns (`motion.own_products`), P is without it.
+    """
     gains: list[Gain] = []
-    for h, A in zip(H, armature, strict=True):
+    for i, (h, A) in enumerate(zip(H, armature, strict=True)):
         U = P @ h
+        D = U.dot(h)
+        if own:
+            U, D = U + own[i][0], D + own[i][1]
         for G, _ in gains:
-            U = U - G.dot(h) * G
-        root = jnp.sqrt(U.dot(h) + A)
+            overlap = G.dot(h)
+            U, D = U - overlap * G, D - overlap * overlap
+        root = jnp.sqrt(D + A)
         gains.append(Gain(U / root, root))
     return tuple(gains)
 
@@ -63,10 +72,9 @@ def innovations_of(z: Force, H: tuple[Motion, ...], gains: tuple[Gain, ...], tau
 
 def _factor(outboard: ArticulatedInertia, body: Any) -> Any:
     """Find the articulated inertias and gains alone (000 (36)-(41))."""
-    M, H, l, armature = body
-    P = outboard.plus_rigid(M)
-    gains = gains_of(P, H, armature)
-    return corrected(P, gains, l), gains
+    M, H, l, own, armature = body
+    gains = gains_of(outboard, H, armature, own)
+    return corrected(outboard.plus_rigid(M), gains, l), gains
 
 
 def whiten(outboard: Force, body: Any) -> Any:
@@ -111,7 +119,7 @@ def times(matrix: jax.Array, x: jax.Array) -> jax.Array:
 
 def _factor_base(outboard: ArticulatedInertia, body: Any) -> Any:
     """Cross the joint of a floating base: all that is needed of it is the inverse of its inertia."""
-    M, _, _, armature = body
+    M, _, _, _, armature = body
     return ArticulatedInertia.zero(), invert_rows(base_matrix(outboard, M, armature))
 
 
@@ -130,8 +138,10 @@ def factored(joints: Articulation, model: Model, q: jax.Array, armature: list[Ro
     """Return the factor of the mass matrix by stage: of joints (H, l, gains), of floating bases the inverse inertia."""
     links = joints.links(model, q)
     placed = placed_links(joints, links)
-    M, H, l = link_inertias(joints, model, links, placed), joint_columns(links, placed), [m.l for m in placed]
-    bodies = list(zip(M, H, l, armature, strict=True))
+    M, H, l = joints.inertias(model, links), joint_columns(links, placed), [m.l for m in placed]
+    own = [own_products(m, link.S, p.R) for m, link, p in zip(M, links, placed, strict=True)]
+    M = [m.rotate(p.R) for m, p in zip(M, placed, strict=True)]
+    bodies = list(zip(M, H, l, own, armature, strict=True))
     _, gains = joints.walk.inward(_factor, ArticulatedInertia.zero(), bodies, _factor_base)
     return [x[-1] if stage.is_base else x for stage, *x in zip(joints.stages, H, l, gains, strict=True)]
 

@@ -18,12 +18,10 @@ from jaxdyn._numerics import rows, safe_reciprocal, safe_sqrt
 from jaxdyn.recursion import Packed
 from jaxdyn.spatial import Force, Mat3, Quaternion, RigidInertia, Sym3, Transform, Vec3
 
-_TURN = np.zeros((3, 3, 4, 4))
-"""w v~ + v v* - |v|^2 = sum q_a q_b _TURN[:, :, a, b], of the quaternion q = (w, v)."""
+_SKEW = np.zeros((3, 3, 3))
+"""v~ = sum v_k _SKEW[:, :, k]."""
 for _i, _j, _k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-    _TURN[_j, _i, 0, 1 + _k], _TURN[_i, _j, 0, 1 + _k] = 1, -1
-    _TURN[_i, _j, 1 + _i, 1 + _j] = _TURN[_j, _i, 1 + _i, 1 + _j] = 1
-    _TURN[_i, _i, 1 + _j, 1 + _j] = _TURN[_i, _i, 1 + _k, 1 + _k] = -1
+    _SKEW[_j, _i, _k], _SKEW[_i, _j, _k] = 1, -1
 
 _MOMENTS = np.array([[4, 5, 7, 1], [5, 6, 8, 2], [7, 8, 9, 3]], np.int32)
 """Places of the second moments (a symmetric matrix) and of the first ones in ten inertial parameters."""
@@ -47,9 +45,12 @@ def _hinge_quaternions(axis: jax.Array) -> jax.Array:
 
 def _rotations(q: jax.Array) -> jax.Array:
     """Return the rotations of quaternions (links, 4, batch): 1 + 2 (w v~ + v v* - |v|^2) / |q|^2."""
-    turn = jnp.einsum("ijab,nabz->nijz", jnp.asarray(_TURN, q.dtype), q[:, :, None] * q[:, None], precision="highest")
-    w, x, y, z = (q[:, i] for i in range(4))
-    return _one(q) + (2 * safe_reciprocal(w * w + x * x + y * y + z * z))[:, None, None] * turn
+    w, v = q[:, 0], q[:, 1:]
+    vv = v[:, 0] * v[:, 0] + v[:, 1] * v[:, 1] + v[:, 2] * v[:, 2]
+    # A sum, not a matrix product: that is a call of a library, and takes as long as the rest of a single state.
+    skew = (jnp.asarray(_SKEW, q.dtype)[None, ..., None] * v[:, None, None]).sum(3)
+    turn = w[:, None, None] * skew + v[:, :, None] * v[:, None] - vv[:, None, None] * _one(q)
+    return _one(q) + (2 * safe_reciprocal(w * w + vv))[:, None, None] * turn
 
 
 def _moderate(x: jax.Array) -> jax.Array:

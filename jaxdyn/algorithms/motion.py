@@ -49,6 +49,8 @@ class Loaded(NamedTuple):
     """The joint's columns, H*(k)."""
     l: Vec3
     """From the parent's origin to the link's."""
+    own: tuple[tuple[Force, Any], ...]
+    """By column h, M h and h . M h, if they are wanted."""
 
 
 class Placed(NamedTuple):
@@ -166,8 +168,9 @@ def loaded_links(
     base_motion: Any,
     *,
     at_once: bool,
+    own: bool = False,
 ) -> list[Loaded]:
-    """Return all links in motion with the forces that this takes.
+    """Return all links in motion with the forces that this takes; if wanted, also products with their `own` columns.
 
     The forces are worked out in the sweep itself, `at_once`, or after it for all links together. The first keeps
     less in memory, the second starts fewer operations.
@@ -177,27 +180,39 @@ def loaded_links(
     loads = list(zip(joints.inertias(model, links), [link.S for link in links], forces, strict=True))
     if not at_once:
         moved = joints.walk.outward(_move, world, motions, _move_base)
-        return [_loaded(*both) for both in zip(moved, loads, strict=True)]
+        stages = zip(joints.stages, moved, loads, strict=True)
+        return [_loaded(link, load, own and not stage.is_base) for stage, link, load in stages]
 
-    def with_load(step: Any) -> Any:
+    def with_load(step: Any, own: bool) -> Any:
         def loaded_step(inboard: Any, body: Any) -> Any:
             link, load = body
             end, moved = step(inboard, link)
-            return end, _loaded(moved, load)
+            return end, _loaded(moved, load, own)
 
         return loaded_step
 
     bodies = list(zip(motions, loads, strict=True))
-    return joints.walk.outward(with_load(_move), world, bodies, with_load(_move_base))
+    return joints.walk.outward(with_load(_move, own), world, bodies, with_load(_move_base, False))
 
 
-def _loaded(moved: Moving, load: Any) -> Loaded:
+def _loaded(moved: Moving, load: Any, own: bool) -> Loaded:
     """Bring a link's load into common axes, and find M a + V x* M V - f_ext (000 (16); 004 (5))."""
-    M, S, f_ext = load
-    M = M.rotate(moved.R)
+    M_own, S, f_ext = load
+    M = M_own.rotate(moved.R)
     f = M @ moved.a + moved.V.cross_force(M @ moved.V)
     f = f if f_ext is None else f - f_ext.rotate(moved.R)
-    return Loaded(M, f, tuple(s.rotate(moved.R) for s in S), moved.l)
+    H = tuple(s.rotate(moved.R) for s in S)
+    return Loaded(M, f, H, moved.l, own_products(M_own, S, moved.R) if own else ())
+
+
+def own_products(M: RigidInertia, S: tuple[Motion, ...], R: Mat3) -> tuple[tuple[Force, Any], ...]:
+    """Return by column s, given with M in link axes, M s in common axes, and s . M s.
+
+    The inertia of a thin link about its own axis is a small number among large ones. Once M is turned into common
+    axes, only the digits that they leave remain of it; here it is as the model has it.
+    """
+    products = [M @ s for s in S]
+    return tuple((f.rotate(R), f.dot(s)) for f, s in zip(products, S, strict=True))
 
 
 def placed_links(joints: Articulation, links: list[Links], *, root_axes: bool = True) -> list[Placed]:

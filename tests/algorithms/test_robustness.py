@@ -116,6 +116,30 @@ def test_single_precision_on_a_chain_of_512_links():
         assert relative(rough[key], value) < 2e-5, key
 
 
+@pytest.mark.parametrize("joint", ["revolute", "spherical"])
+def test_single_precision_of_a_thin_link(joint):
+    """A needle that turns about itself, whose inertia there is 1e-5 of that about other axes: within 2e-5."""
+    builder = ModelBuilder("needle")
+    builder.add_body("arm", axis=(1, 2, 2), mass=1.0, com=(0.1, 0.2, 0.3), inertia=(0.1, 0.2, 0.15))
+    needle = {"mass": 0.5, "com": (0.0, 0.0, 0.2), "inertia": (0.01, 0.01, 3e-7)}
+    builder.add_body("needle", "arm", joint, xyz=(0.1, 0.3, -0.2), axis=(0, 0, 1), **needle)
+    model = in_single(builder.build())
+    s = in_single([random_state(model, seed=k) for k in range(8)])
+
+    @quickly
+    def compiled(model, s):
+        one = lambda s: {
+            "qdd": jaxdyn.forward_dynamics(model, s["q"], s["qd"], s["tau"]),
+            "M^-1": jaxdyn.mass_matrix_inverse(model, s["q"]),
+        }
+        return jax.vmap(one)(stacked(s))
+
+    truth, rough = compiled(in_double(model), in_double(s)), compiled(model, s)
+    for key, value in truth.items():
+        assert rough[key].dtype == np.float32
+        assert max(map(relative, rough[key], value)) < 2e-5, key
+
+
 # ---------------------------------------------------------------------- never NaN
 def special_states(model, dtype):
     """Return a batch: at rest, with all angles zero, pi or -2 pi, identity quaternions; and moving, through zero."""
