@@ -22,7 +22,7 @@ from jaxdyn.algorithms.filtering import (
     corrected,
     factored,
     force_on_base,
-    gains_of,
+    gains_with_link,
     innovations_of,
     smoothed,
     solved,
@@ -43,7 +43,7 @@ LONG = 24
 def _filter(outboard: Any, body: Any) -> Any:
     """Predict across the link, correct across the joint (000 (36)-(43))."""
     (P, z), (M, b, H, l, own, tau, armature) = outboard, body
-    gains = gains_of(P, H, armature, own)
+    gains = gains_with_link(P, M, own, H, armature)
     z, innovations = innovations_of(z + b, H, gains, tau)
     return (corrected(P.plus_rigid(M), gains, l), z.shift(l)), (gains, innovations)
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from jaxdyn._numerics import invert_rows
 from jaxdyn.algorithms.articulation import Articulation, Rows
-from jaxdyn.algorithms.motion import joint_columns, own_products, placed_links
+from jaxdyn.algorithms.motion import Own, joint_columns, own_products, placed_links
 from jaxdyn.model import Model
 from jaxdyn.spatial import ArticulatedInertia, Force, Motion, RigidInertia, Vec3
 
@@ -32,19 +32,26 @@ class Gain(NamedTuple):
     """sqrt(D)."""
 
 
-def gains_of(
-    P: ArticulatedInertia, H: tuple[Motion, ...], armature: Rows, own: tuple[tuple[Force, Any], ...] = ()
-) -> tuple[Gain, ...]:
-    """Find the gains of a joint's columns, each after those before it: the Cholesky factor of the block D.
+def gains_of(P: ArticulatedInertia, H: tuple[Motion, ...], armature: Rows) -> tuple[Gain, ...]:
+    """Find the gains of a joint's columns, each after those before it: the Cholesky factor of the block D."""
+    products = tuple(P @ h for h in H)
+    return _gains(products, tuple(U.dot(h) for U, h in zip(products, H, strict=True)), H, armature)
 
-    Where `own` has the products of the joint's own link with its columns (`motion.own_products`), P is without it.
-    """
+
+def gains_with_link(
+    P: ArticulatedInertia, M: RigidInertia, own: tuple[Own, ...], H: tuple[Motion, ...], armature: Rows
+) -> tuple[Gain, ...]:
+    """Find the gains of P + M, P being what is outboard of the joint's own link, and M that link."""
+    products = tuple(P @ h for h in H)
+    D = tuple(U.dot(h) + mine.D for U, h, mine in zip(products, H, own, strict=True))
+    added = (Force(mine.moment, (M @ h).lin) for h, mine in zip(H, own, strict=True))
+    return _gains(tuple(U + f for U, f in zip(products, added, strict=True)), D, H, armature)
+
+
+def _gains(products: tuple[Force, ...], diagonal: Rows, H: tuple[Motion, ...], armature: Rows) -> tuple[Gain, ...]:
+    """Find the gains from P H* and the diagonal of H P H*."""
     gains: list[Gain] = []
-    for i, (h, A) in enumerate(zip(H, armature, strict=True)):
-        U = P @ h
-        D = U.dot(h)
-        if own:
-            U, D = U + own[i][0], D + own[i][1]
+    for U, D, h, A in zip(products, diagonal, H, armature, strict=True):
         for G, _ in gains:
             overlap = G.dot(h)
             U, D = U - overlap * G, D - overlap * overlap
@@ -73,7 +80,7 @@ def innovations_of(z: Force, H: tuple[Motion, ...], gains: tuple[Gain, ...], tau
 def _factor(outboard: ArticulatedInertia, body: Any) -> Any:
     """Find the articulated inertias and gains alone (000 (36)-(41))."""
     M, H, l, own, armature = body
-    gains = gains_of(outboard, H, armature, own)
+    gains = gains_with_link(outboard, M, own, H, armature)
     return corrected(outboard.plus_rigid(M), gains, l), gains
 
 

@@ -38,6 +38,19 @@ class Moving(NamedTuple):
     """From the parent's origin to the link's."""
 
 
+class Own(NamedTuple):
+    """What a link's inertia makes of a column h of its own joint, worked out in link axes.
+
+    The inertia of a thin link about its own axis is a small number among large ones. Once M is turned into common
+    axes, only the digits that they leave remain of it; here it is as the model has it.
+    """
+
+    moment: Vec3
+    """Of the force M h, in common axes."""
+    D: Any
+    """h . M h."""
+
+
 class Loaded(NamedTuple):
     """A link in motion as the inward sweeps see it, in common axes, about its own origin."""
 
@@ -49,8 +62,8 @@ class Loaded(NamedTuple):
     """The joint's columns, H*(k)."""
     l: Vec3
     """From the parent's origin to the link's."""
-    own: tuple[tuple[Force, Any], ...]
-    """By column h, M h and h . M h, if they are wanted."""
+    own: tuple[Own, ...]
+    """What its inertia makes of each column, if that is wanted."""
 
 
 class Placed(NamedTuple):
@@ -205,14 +218,10 @@ def _loaded(moved: Moving, load: Any, own: bool) -> Loaded:
     return Loaded(M, f, H, moved.l, own_products(M_own, S, moved.R) if own else ())
 
 
-def own_products(M: RigidInertia, S: tuple[Motion, ...], R: Mat3) -> tuple[tuple[Force, Any], ...]:
-    """Return by column s, given with M in link axes, M s in common axes, and s . M s.
-
-    The inertia of a thin link about its own axis is a small number among large ones. Once M is turned into common
-    axes, only the digits that they leave remain of it; here it is as the model has it.
-    """
+def own_products(M: RigidInertia, S: tuple[Motion, ...], R: Mat3) -> tuple[Own, ...]:
+    """Return what inertias make of columns, both given in link axes."""
     products = [M @ s for s in S]
-    return tuple((f.rotate(R), f.dot(s)) for f, s in zip(products, S, strict=True))
+    return tuple(Own(R @ f.ang, f.dot(s)) for f, s in zip(products, S, strict=True))
 
 
 def placed_links(joints: Articulation, links: list[Links], *, root_axes: bool = True) -> list[Placed]:
