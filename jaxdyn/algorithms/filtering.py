@@ -42,6 +42,8 @@ def gains_with_link(
     P: ArticulatedInertia, M: RigidInertia, own: tuple[Own, ...], H: tuple[Motion, ...], armature: Rows
 ) -> tuple[Gain, ...]:
     """Find the gains of P + M, P being what is outboard of the joint's own link, and M that link."""
+    if not own:
+        return gains_of(P.plus_rigid(M), H, armature)
     products = tuple(P @ h for h in H)
     D = tuple(U.dot(h) + mine.D for U, h, mine in zip(products, H, own, strict=True))
     added = (Force(mine.moment, (M @ h).lin) for h, mine in zip(H, own, strict=True))

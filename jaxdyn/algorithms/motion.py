@@ -42,7 +42,8 @@ class Own(NamedTuple):
     """What a link's inertia makes of a column h of its own joint, worked out in link axes.
 
     The inertia of a thin link about its own axis is a small number among large ones. Once M is turned into common
-    axes, only the digits that they leave remain of it; here it is as the model has it.
+    axes, only the digits that they leave remain of it; here it is as the model has it. In double precision there are
+    digits enough, and it is left out.
     """
 
     moment: Vec3
@@ -63,7 +64,7 @@ class Loaded(NamedTuple):
     l: Vec3
     """From the parent's origin to the link's."""
     own: tuple[Own, ...]
-    """What its inertia makes of each column, if that is wanted."""
+    """What its inertia makes of each column, if that is wanted and needed."""
 
 
 class Placed(NamedTuple):
@@ -219,7 +220,9 @@ def _loaded(moved: Moving, load: Any, own: bool) -> Loaded:
 
 
 def own_products(M: RigidInertia, S: tuple[Motion, ...], R: Mat3) -> tuple[Own, ...]:
-    """Return what inertias make of columns, both given in link axes."""
+    """Return what inertias make of columns, both given in link axes; nothing in double precision."""
+    if M.m.dtype.itemsize >= 8:
+        return ()
     products = [M @ s for s in S]
     return tuple(Own(R @ f.ang, f.dot(s)) for f, s in zip(products, S, strict=True))
 
