@@ -24,6 +24,8 @@ from jaxdyn.io import from_mujoco, from_pinocchio, to_pinocchio
 ROBOTS = ("arm", "anymal")
 STEPS = 1000
 DT = 1e-5
+ADDING = "JAX adding two vectors"
+"""What a call of JAX costs at the least."""
 TOLERANCE = {"float64": 1e-6, "float32": 1e-2}
 MUJOCO_TOLERANCE = 1e-3
 """A step of a floating base in other coordinates differs by the order of the step."""
@@ -98,6 +100,7 @@ def _jaxdyn_ways(robot: Robot, state: States, end: np.ndarray, precision: str) -
             lambda *args: jaxdyn.forward_dynamics(model, *args), arguments, 1, truth,
         ),
         "jaxdyn loop step": (simulate, (model, *arguments), STEPS, end),
+        ADDING: (lambda q, qd, tau: qd + tau, arguments, 1, np.asarray(arguments[1] + arguments[2], np.float64)),
     }  # fmt: skip
     plain = lambda: jaxdyn.forward_dynamics(model, *arguments).block_until_ready()
     ways = {"jaxdyn call": (plain, 1, relative_error(np.asarray(plain(), np.float64), truth))}

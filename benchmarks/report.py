@@ -171,6 +171,7 @@ def _latency(rows: Rows) -> Iterable[tuple[str, str]]:
                 ("jaxdyn call", "per call"),
                 ("jaxdyn call in a jit", "in a jit"),
                 ("jaxdyn call in a jit, model closed over", "model closed over"),
+                ("JAX adding two vectors", "JAX adding two vectors"),
                 ("jaxdyn loop step", "per step in a loop"),
                 ("MuJoCo rollout step", "MuJoCo's step"),
             )
