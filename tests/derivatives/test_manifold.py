@@ -36,12 +36,20 @@ def test_derivatives_of_integrate_and_difference_are_those_of_small_steps(model,
     q, dq, end = state
     plus = lambda q, x: jaxdyn.integrate(model, q, x)
     minus = lambda q0, q1: jaxdyn.difference(model, q0, q1)
-    by_q, by_dq = derivatives.integrate_derivatives(model, q, dq)
-    assert relative(by_q, slopes(lambda x: minus(end, plus(plus(q, x), dq)), model.nv)) < 1e-8
-    assert relative(by_dq, slopes(lambda x: minus(end, plus(q, dq + x)), model.nv)) < 1e-8
-    by_q0, by_q1 = derivatives.difference_derivatives(model, q, end)
-    assert relative(by_q0, slopes(lambda x: minus(plus(q, x), end), model.nv)) < 1e-8
-    assert relative(by_q1, slopes(lambda x: minus(q, plus(end, x)), model.nv)) < 1e-8
+    of_steps = slopes(
+        lambda x: jnp.stack(
+            [
+                minus(end, plus(plus(q, x), dq)),
+                minus(end, plus(q, dq + x)),
+                minus(plus(q, x), end),
+                minus(q, plus(end, x)),
+            ]
+        ),
+        model.nv,
+    )
+    found = *derivatives.integrate_derivatives(model, q, dq), *derivatives.difference_derivatives(model, q, end)
+    for matrix, wanted in zip(found, of_steps, strict=True):
+        assert relative(matrix, wanted) < 1e-8
 
 
 def test_difference_undoes_integrate(model, state):
@@ -82,12 +90,18 @@ def test_jacobian_gradient_and_hessian_in_the_tangent():
     """Those of the centre of mass: its Jacobian; its height times weight has the gravity force as gradient."""
     model = random_chain(3, joints=("spherical", "planar", "revolute"))
     q = random_state(model)["q"]
-    J = derivatives.tangent_jacobian(lambda q: jaxdyn.center_of_mass(model, q), model, q)
-    assert relative(J, jaxdyn.center_of_mass_jacobian(model, q)) < 1e-12
     energy = lambda q: jaxdyn.potential_energy(model.replace(stiffness=np.zeros(model.nv)), q)
-    gradient = derivatives.tangent_gradient(energy, model, q)
-    assert relative(gradient, jaxdyn.gravity_force(model, q)) < 1e-12
-    hessian = quickly(lambda q: derivatives.tangent_hessian(energy, model, q))(q)
+
+    @quickly
+    def everything(q):
+        jacobian = derivatives.tangent_jacobian(lambda q: jaxdyn.center_of_mass(model, q), model, q)
+        gradient = derivatives.tangent_gradient(energy, model, q)
+        wanted = jaxdyn.center_of_mass_jacobian(model, q), jaxdyn.gravity_force(model, q)
+        return (jacobian, gradient), wanted, derivatives.tangent_hessian(energy, model, q)
+
+    found, wanted, hessian = everything(q)
+    for a, b in zip(found, wanted, strict=True):
+        assert relative(a, b) < 1e-12
     assert relative(hessian, hessian.T) < 1e-13
     slope = slopes(lambda x: jax.grad(lambda x: energy(jaxdyn.integrate(model, q, x)))(x), model.nv)
     assert relative(hessian, slope) < 1e-7

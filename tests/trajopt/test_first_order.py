@@ -24,9 +24,11 @@ def test_equals_the_recursions(joints):
     qd, qdd = jnp.asarray(rng.normal(size=(2, size, model.nv)))
 
     def alone(model, q, qd, qdd):
-        still = jnp.zeros_like(qd)
-        by_q, by_qd, M = inverse_dynamics_derivatives(model, q, qd, qdd)
-        held = inverse_dynamics_derivatives(model, q, still, still)[0]
+        moving_and_still = jnp.array([1.0, 0.0])[:, None]
+        both = jax.vmap(lambda qd, qdd: inverse_dynamics_derivatives(model, q, qd, qdd))(
+            moving_and_still * qd[None], moving_and_still * qdd[None]
+        )
+        (by_q, held), (by_qd, _), (M, _) = both
         return {
             "by_q": by_q, "by_qd": by_qd, "M": M, "gravity": jaxdyn.gravity_force(model, q), "gravity_by_q": held,
         }  # fmt: skip
