@@ -46,11 +46,13 @@ def _hinge_quaternions(axis: jax.Array) -> jax.Array:
 def _rotations(q: jax.Array) -> jax.Array:
     """Return the rotations of quaternions (links, 4, batch): 1 + 2 (w v~ + v v* - |v|^2) / |q|^2."""
     w, v = q[:, 0], q[:, 1:]
-    vv = v[:, 0] * v[:, 0] + v[:, 1] * v[:, 1] + v[:, 2] * v[:, 2]
-    # A sum, not a matrix product: that is a call of a library, and takes as long as the rest of a single state.
+    vv, one = v[:, :, None] * v[:, None], _one(q)
+    # Sums, not matrix products: those are calls of a library, and take as long as the rest of a single state.
     skew = (jnp.asarray(_SKEW, q.dtype)[None, ..., None] * v[:, None, None]).sum(3)
-    turn = w[:, None, None] * skew + v[:, :, None] * v[:, None] - vv[:, None, None] * _one(q)
-    return _one(q) + (2 * safe_reciprocal(w * w + vv))[:, None, None] * turn
+    others = ((1 - one) * (v * v)[:, None]).sum(2)  # |v|^2 - v_i^2, of which nothing cancels
+    turn = w[:, None, None] * skew + (1 - one) * vv - one * others[:, None]
+    size = w * w + v[:, 0] * v[:, 0] + v[:, 1] * v[:, 1] + v[:, 2] * v[:, 2]
+    return one + (2 * safe_reciprocal(size))[:, None, None] * turn
 
 
 def _moderate(x: jax.Array) -> jax.Array:
