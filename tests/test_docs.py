@@ -86,17 +86,7 @@ def test_a_missing_name_is_noticed():
         resolve("jaxdyn.no_such_function")
 
 
-LONG = {"control", "identification", "trajopt"}
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(p, id=p.stem, marks=[pytest.mark.long] if p.stem in LONG else [])
-        for p in PAGES
-        if any(not mark for mark, _ in blocks(p))
-    ],
-)
+@pytest.mark.parametrize("path", [p for p in PAGES if any(not mark for mark, _ in blocks(p))], ids=lambda p: p.stem)
 def test_code_runs(path, tmp_path):
     """In JAX's default configuration, one page after the other in processes of their own."""
     code = "\n".join(code for mark, code in blocks(path) if not mark)

@@ -9,9 +9,8 @@ import pytest
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("[0-9]*.py"))
 LONG = {
     "00_demo",  # `make demo` runs it
-    "04_filter_and_smoother", "05_optimal_control", "06_diagonal_coordinates",  # the pages docs/theory run the same
     "10_reaching", "12_jump", "13_collocation", "14_policy", "20_identification", "21_fit_trajectories", "22_excitation",
-    "31_operational_space", "32_force_control", "33_adaptive", "34_lqr", "35_inverse_kinematics",
+    "32_force_control", "34_lqr", "35_inverse_kinematics",
 }  # fmt: skip
 
 

@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.states import long
 
 import jaxdyn
 from jaxdyn.joints import JointParameters
@@ -44,7 +43,7 @@ def matrix(X):
     return dense
 
 
-@pytest.fixture(params=["forest", long("chain")])
+@pytest.fixture(params=["forest", "chain"])
 def model(request, forest):
     return forest if request.param == "forest" else random_tree(12, seed=3, joints=ALL_JOINTS, branching=0.0)
 

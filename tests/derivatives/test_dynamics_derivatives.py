@@ -18,8 +18,8 @@ def unit(model, q):
     return np.asarray(jaxdyn.integrate(model, q, np.zeros(model.nv)))
 
 
-SECONDARY = ("chain", "columns that turn in the body", "mimic")
-"""Kinds for the long run: the others have most joint types."""
+SECONDARY = ("chain", "columns that turn in the body")
+"""Kinds of which the others have most joint types."""
 
 
 @pytest.mark.parametrize("kind", [long(kind) if kind in SECONDARY else kind for kind in KINDS])

@@ -267,8 +267,7 @@ def test_every_public_function_is_visited():
 
 
 @pytest.mark.parametrize(
-    ("names", "order"),
-    [(CURVED, 2), (IMPORTANT[2:], 1), (IMPORTANT[:2], 1), *(long((name,), 2, id=name) for name in FUNCTIONS)],
+    ("names", "order"), [(IMPORTANT, 1), (CURVED, 2), *(long((name,), 2, id=name) for name in FUNCTIONS)]
 )
 def test_right_at_awkward_points(names, order):
     """Each equals its limit, gradients the slopes of values, Hessians those of gradients."""
@@ -328,7 +327,7 @@ ISOLATED = ("mass_matrix", "mass_matrix_inverse", "derivatives.inverse_dynamics_
     ("names", "order"),
     [
         (("forward_dynamics", "inverse_dynamics"), 1),
-        long(ISOLATED, 0),
+        (ISOLATED, 0),
         long(("mass_matrix", "mass_matrix_inverse"), 1),
         *(long((name,), 0, id=name) for name in FUNCTIONS if name.startswith("derivatives.")),
     ],

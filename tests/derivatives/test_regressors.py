@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 from helpers.pinocchio_oracle import both, rows_in_our_order
-from helpers.states import geared, long, quickly, random_state, relative, stacked
+from helpers.states import geared, quickly, random_state, relative, stacked
 
 import jaxdyn
 from jaxdyn import derivatives
@@ -88,7 +88,7 @@ def test_batches_and_mimic_joints():
 
 @pytest.mark.parametrize(
     ("path", "floating_base"),
-    [long("panda_description/urdf/panda.urdf", False), ("solo_description/robots/solo12.urdf", True)],
+    [("panda_description/urdf/panda.urdf", False), ("solo_description/robots/solo12.urdf", True)],
 )
 def test_equal_to_pinocchio(robot_data, path, floating_base):
     """Row by row and column by column, in Pinocchio's order of joints."""

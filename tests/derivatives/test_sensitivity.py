@@ -8,19 +8,14 @@ from helpers.states import KINDS, long, quickly, random_state, relative, stacked
 
 import jaxdyn
 from jaxdyn import derivatives
-from jaxdyn.model.random_models import random_chain, random_tree
+from jaxdyn.model.random_models import random_tree
 
-SMALL = {
-    "universal and ball joint": lambda: random_chain(2, seed=2, joints=("universal", "spherical"), armature=True),
-    "universal joint on a floating base": lambda: random_tree(
-        2, seed=2, joints=("universal",), floating_base=True, armature=True
-    ),
-}
+SMALL = {"universal joint on a floating base": lambda: random_tree(
+    2, seed=2, joints=("universal",), floating_base=True, armature=True
+)}  # fmt: skip
 
 
-@pytest.fixture(
-    scope="module", params=["universal and ball joint", long("universal joint on a floating base"), *map(long, KINDS)]
-)
+@pytest.fixture(scope="module", params=[*SMALL, *map(long, KINDS)])
 def model(request):
     return (KINDS | SMALL)[request.param]()
 

@@ -1,6 +1,5 @@
 """Robots in motion whose spatial operators, and derivatives of these by JAX, are compared in NumPy."""
 
-from functools import cached_property
 from types import SimpleNamespace
 
 import numpy as np
@@ -55,33 +54,16 @@ def both(request):
     return states
 
 
-class General:
-    """A robot in motion, with its operators and their derivatives by JAX, which are found when they are asked for."""
-
-    def __init__(self, model):
-        self.model = model
-        vars(self).update(random_state(model))
-
-    @cached_property
-    def both(self):
-        model = self.model
-
-        def everything(q):
-            links = bodies(model.moving, q)
-            operators = matrices(model.moving, links, articulated(model.parents, links))
-            return operators._asdict(), sensitivities_autodiff(model, q)._asdict()
-
-        return [SimpleNamespace(**x) for x in quickly(everything)(self.q)]
-
-    @property
-    def operators(self):
-        return self.both[0]
-
-    @property
-    def theta(self):
-        return self.both[1]
-
-
-@pytest.fixture(scope="session", params=["tree on a floating base", long("chain")])
+@pytest.fixture(scope="session", params=list(GENERAL))
 def general(request):
-    return General(GENERAL[request.param]())
+    """A robot in motion, with its operators and their derivatives by JAX."""
+    model = GENERAL[request.param]()
+    s = random_state(model)
+
+    def everything(q):
+        links = bodies(model.moving, q)
+        operators = matrices(model.moving, links, articulated(model.parents, links))
+        return operators._asdict(), sensitivities_autodiff(model, q)._asdict()
+
+    operators, theta = (SimpleNamespace(**x) for x in quickly(everything)(s["q"]))
+    return SimpleNamespace(model=model, **s, operators=operators, theta=theta)

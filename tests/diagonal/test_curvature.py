@@ -253,7 +253,7 @@ FLAT = {
 }
 
 
-MORE = {"gantry", "point mass in polar coordinates", "isotropic body on a spherical joint", "geared slides"}
+MORE = {"gantry", "isotropic body on a spherical joint", "geared slides"}
 
 
 @pytest.mark.parametrize("name", [long(name) if name in MORE else name for name in FLAT])

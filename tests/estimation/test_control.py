@@ -30,7 +30,7 @@ def random_problem(stages, n=3, m=2, seed=0):
 CHAIN, TREE = (-1, 0, 1, 2), (-1, 0, 1, 0, 3, 3, -1)
 
 
-@pytest.fixture(params=[long(CHAIN, id="chain"), pytest.param(TREE, id="tree")])
+@pytest.fixture(params=[CHAIN, TREE], ids=["chain", "tree"])
 def solved(request):
     parents = request.param
     problem, x_0 = random_problem(len(parents)), np.array([1.0, -2.0, 0.5])

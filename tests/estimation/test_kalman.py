@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.states import long, quickly, random_state, relative, stacked
+from helpers.states import quickly, random_state, relative, stacked
 
 import jaxdyn
 from jaxdyn import estimation
@@ -164,7 +164,7 @@ def case_of(kind):
     return Case(MODELS[kind]())
 
 
-@pytest.fixture(params=[long("chain"), "tree"])
+@pytest.fixture(params=MODELS)
 def case(request):
     return case_of(request.param)
 

@@ -134,7 +134,7 @@ def test_no_loop_is_longer_than_logarithmic(n):
     assert max(counts, default=0) <= longest
 
 
-@pytest.mark.parametrize("n", [7, long(64), 512])
+@pytest.mark.parametrize("n", [7, 64, 512])
 def test_no_loop_is_longer_than_logarithmic_before_compiling(n):
     loops = loops_of_trace(jax.make_jaxpr(in_parallel)(*chain(n)).jaxpr)
     assert max(loops, default=0) <= 2 * np.log2(n) + 8

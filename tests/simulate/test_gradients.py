@@ -153,12 +153,12 @@ def test_linearisation_asks_for_matching_inputs(chain):
         linearize_trajectory(chain, trajectory._replace(q=[[0.0, 0.0], [0.0]]), states[1:], dt=DT)
 
 
-def test_linearisation_takes_lists(chain):
-    trajectory = rollout(chain, [0.3, -0.5], [0.2, 0.4], [[1.0, 0.5], [0.0, 0.0]], dt=DT)
+def test_linearisation_takes_lists(hinges):
+    trajectory = rollout(hinges, [0.3, -0.5], [0.2, 0.4], [[1.0, 0.5], [0.0, 0.0]], dt=DT)
     lists = Trajectory(*(x.tolist() for x in trajectory[:3]))
     for a, b in zip(
-        linearize_trajectory(chain, lists, [[1.0, 0.5], [0.0, 0.0]], dt=DT),
-        linearize_trajectory(chain, trajectory, jnp.array([[1.0, 0.5], [0.0, 0.0]]), dt=DT),
+        linearize_trajectory(hinges, lists, [[1.0, 0.5], [0.0, 0.0]], dt=DT),
+        linearize_trajectory(hinges, trajectory, jnp.array([[1.0, 0.5], [0.0, 0.0]]), dt=DT),
         strict=True,
     ):
         assert relative(a, b) < 1e-12
