@@ -13,7 +13,7 @@ import jaxdyn
 from benchmarks.measure import compile_function, forget_compiled, interleave
 from benchmarks.report import say
 from benchmarks.robots import FILES, FINGERS, robot_data
-from jaxdyn.trajopt import Solution, frame_position, ilqr, state, torque_minus_gravity
+from jaxdyn.trajopt import SMALL_LOOPS, Solution, frame_position, ilqr, state, torque_minus_gravity
 
 ANCHOR = {"cost": 0.2118143809, "iterations": 12, "ms_per_iteration": 2.5}
 """Crocoddyl's FDDP on the same problem, measured once elsewhere."""
@@ -53,7 +53,7 @@ def run(starts: int, rounds: int) -> list[dict[str, Any]]:
     model, q = arm(), jnp.asarray(Q0)
     us, target = jax.jit(given)(model, q)
     forget_compiled()
-    one = compile_function(reach, model, q, us, target)
+    one = compile_function(reach, model, q, us, target, options=SMALL_LOOPS)  # as `ilqr` does outside of jit
     found = one.function(model, q, us, target)
     iterations = int(found.iterations)
     solve = lambda: jax.block_until_ready(one.function(model, q, us, target))
@@ -67,7 +67,8 @@ def run(starts: int, rounds: int) -> list[dict[str, Any]]:
              "ms_per_iteration": ms, "ratio": ratio, "compile_cpu_s": one.seconds}]  # fmt: skip
     qs = q[None] + SPREAD * jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (starts, 7)))
     starting = jax.jit(jax.vmap(given, in_axes=(None, 0)))(model, qs)[0]
-    many = compile_function(jax.vmap(reach, in_axes=(None, 0, 0, None)), model, qs, starting, target)
+    together = jax.vmap(reach, in_axes=(None, 0, 0, None))
+    many = compile_function(together, model, qs, starting, target, options=SMALL_LOOPS)
     call = lambda: jax.block_until_ready(many.function(model, qs, starting, target))
     each = 1e3 * interleave({"starts": call}, rounds=3)["starts"].cpu / starts
     say(f"  {starts} starts at once: {each:.1f} CPU ms per problem; {call().message}")

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 
 from jaxdyn._checks import ModelError
+from jaxdyn._compiling import jit
 from jaxdyn._numerics import invert_rows, solve_rows
 from jaxdyn.algorithms import arguments, coupled, implicit
 from jaxdyn.algorithms.articulation import Articulation, Rows, articulation, like_vector, matrix_like, tile_of_rows
@@ -168,7 +169,7 @@ def forward_dynamics(
     return _forward_dynamics_jitted(model.moving, q, qd, tau, f_ext, base_motion, form)
 
 
-@partial(jax.jit, static_argnums=6)
+@partial(jit, static_argnums=6)
 def _forward_dynamics_jitted(
     model: Model, q: Any, qd: Any, tau: Any, f_ext: Any, base_motion: Any, form: Form
 ) -> jax.Array:

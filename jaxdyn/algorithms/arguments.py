@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdyn import _checks
+from jaxdyn._compiling import jit
 from jaxdyn.model import Model
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -17,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def compiled(function: F, static: str | None = None, whole: bool = False) -> F:
     """Compile a function whose first argument is a model, of which it is handed what motion depends on, or all."""
-    jitted = jax.jit(function, static_argnames=static)
+    jitted = jit(function, static_argnames=static)
 
     @wraps(function)
     def call(model: Model, *args: Any, **kwargs: Any) -> Any:

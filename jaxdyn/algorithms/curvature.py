@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_factor, cho_solve
 
+from jaxdyn._compiling import jit
 from jaxdyn._numerics import safe_reciprocal
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.aba import mass_matrix_inverse, require_regular
@@ -112,7 +113,7 @@ def _regular(model: Model) -> Model:
     return model.moving
 
 
-@jax.jit
+@jit
 def _riemann_symbols(model: Model, q: Any) -> jax.Array:
     (q,) = arguments.vectors(model, q=q)
     if not model.nv:

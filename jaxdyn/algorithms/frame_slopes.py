@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxdyn._compiling import jit
 from jaxdyn._numerics import safe_reciprocal
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.articulation import articulation, tile_of_rows
@@ -141,7 +142,7 @@ def frame_acceleration_derivatives(
     return by_q, by_qd, J
 
 
-@jax.jit
+@jit
 def _frame_slopes_jitted(
     model: Model, q: Any, qd: Any, qdd: Any, base_motion: Any, body: int, number: int, point: Any
 ) -> tuple[jax.Array, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.articulation import array_like, articulation, tile_of_rows
 from jaxdyn.algorithms.kinematics import frame_number
@@ -60,7 +61,7 @@ def jacobian(model: Model, q: Any, frame: str, point: Any = None) -> jax.Array:
     return _jacobian_jitted(model, q, *frame_number(model, frame, point))
 
 
-@jax.jit
+@jit
 def _jacobian_jitted(model: Model, q: Any, body: int, number: int, point: Any) -> jax.Array:
     (q,) = arguments.vectors(model, q=q)
     if not model.nv:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn import _checks
+from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments
 from jaxdyn.model import Model
 from jaxdyn.model.configuration import joint_transforms
@@ -94,13 +95,13 @@ def frame_in_body(model: Model, number: Any) -> jax.Array:
     return jnp.concatenate([model.frame_placement, own])[number]
 
 
-@jax.jit
+@jit
 def _frame_pose(model: Model, q: jax.Array, body: int, number: int, point: jax.Array) -> Poses:
     X_w_f = _on_body(body_poses(model, q), body) @ Transform.from_pose(frame_in_body(model, number))
     return Poses(X_w_f.R.to_array(), X_w_f.point(Vec3.from_array(point)).to_array())
 
 
-@jax.jit
+@jit
 def frame_poses(model: Model, q: jax.Array) -> Poses:
     """Compute the poses of all named frames, in the order of `model.frame_names`.
 

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdyn import _checks
+from jaxdyn._compiling import jit
 from jaxdyn.model import Model
 from jaxdyn.model.configuration import coordinates, joint_transforms
 from jaxdyn.model.topology import joint_parameters
@@ -91,7 +92,7 @@ def _cross_force(V: jax.Array, f: jax.Array) -> jax.Array:
 _times = partial(jnp.einsum, "bij,bj->bi")  # the matrix of each body times its vector
 
 
-@jax.jit
+@jit
 def inverse_dynamics(
     model: Model, q: jax.Array, qd: jax.Array, qdd: jax.Array, *, f_ext: Any = None, base_motion: Any = None
 ) -> jax.Array:
@@ -129,7 +130,7 @@ def inverse_dynamics(
     return model.armature * qdd + jnp.einsum("bij,bi->j", tree.S, f_J)  # 004 (8)
 
 
-@jax.jit
+@jit
 def mass_matrix(model: Model, q: jax.Array) -> jax.Array:
     r"""Compute the mass matrix by the composite-rigid-body algorithm (004 section 3.2).
 
@@ -162,7 +163,7 @@ def mass_matrix(model: Model, q: jax.Array) -> jax.Array:
     return jnp.diag(model.armature) + own + outboard + outboard.T
 
 
-@jax.jit
+@jit
 def forward_dynamics(
     model: Model, q: jax.Array, qd: jax.Array, tau: jax.Array, *, f_ext: Any = None, base_motion: Any = None
 ) -> jax.Array:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxdyn._compiling import jit
 from jaxdyn._numerics import safe_rsqrt
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.aba import forward_dynamics, require_regular
@@ -117,7 +118,7 @@ def reaction_forces(
     return _reaction_forces(model.moving, q, qd, tau, f_ext, axes)
 
 
-@partial(jax.jit, static_argnums=5)
+@partial(jit, static_argnums=5)
 def _reaction_forces(model: Model, q: Any, qd: Any, tau: Any, f_ext: Any, axes: str) -> ReactionForces:
     q, qd, tau = arguments.vectors(model, q=q, qd=qd, tau=tau)
     f_ext = arguments.forces(model, f_ext)

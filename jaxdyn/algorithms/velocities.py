@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.articulation import array_like, articulation, tile_of_rows
 from jaxdyn.algorithms.kinematics import frame_in_body, frame_number
@@ -195,14 +196,14 @@ def _body_accelerations_jitted(model: Model, q: Any, qd: Any, qdd: Any, base_mot
     return _body_accelerations_of_state(model, q, qd, qdd, arguments.motion(model, base_motion))
 
 
-@jax.jit
+@jit
 def _frame_velocity_jitted(model: Model, q: Any, qd: Any, base_motion: Any, body: int, number: int, point: Any) -> Any:
     q, qd = arguments.vectors(model, q=q, qd=qd)
     r = point_in_body(model, number, point)
     return _frame_velocity_of_state(model, q, qd, arguments.motion(model, base_motion), body, r)
 
 
-@jax.jit
+@jit
 def _frame_acceleration_jitted(
     model: Model, q: Any, qd: Any, qdd: Any, base_motion: Any, body: int, number: int, point: Any
 ) -> Any:

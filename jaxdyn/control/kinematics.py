@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_factor, cho_solve
 
+from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments
 from jaxdyn.control.goals import Goal, residual, slope, weights
 from jaxdyn.control.status import Status
@@ -141,7 +142,7 @@ class _Options(NamedTuple):
     limits: bool
 
 
-@partial(jax.jit, static_argnames="options")
+@partial(jit, static_argnames="options")
 def _solved(model: Model, goals: Goals, starts: Any, tolerance: Any, options: _Options) -> Solution:
     still = jax.lax.stop_gradient
     found = _best(model, goals, starts, tolerance, options)(still(model), still(goals), still(starts), still(tolerance))

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdyn import _checks
+from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments
 from jaxdyn.model import Model, integrate
 from jaxdyn.simulate import JointLimits, Trajectory, integrators
@@ -75,7 +76,7 @@ def stateful_rollout(
     return _rollout(system, q, qd, state, dt, t0, policy, steps, integrators.find(integrator))
 
 
-@partial(jax.jit, static_argnames=("policy", "steps", "integrator"))
+@partial(jit, static_argnames=("policy", "steps", "integrator"))
 def _rollout(
     system: System, q: Any, qd: Any, state: Any, dt: Any, t0: Any, policy: Policy, steps: int, integrator: Integrator
 ) -> Trajectory:

@@ -11,6 +11,7 @@ import numpy as np
 
 import jaxdyn.algorithms as dynamics
 from jaxdyn._checks import suggestion
+from jaxdyn._compiling import ONCE
 from jaxdyn.algorithms import arguments, frame_slopes, regressor, sensitivity, slopes
 from jaxdyn.derivatives import manifold, second_order
 from jaxdyn.model import Model, difference, integrate, physical, random_configuration, with_inertial_parameters
@@ -20,8 +21,6 @@ from jaxdyn.operators import spatial_operators
 AUTODIFF, DIFFERENCES = 1e-8, 1e-4
 """Largest relative differences that are accepted: to automatic differentiation, and to central differences."""
 STEP = 1e-5
-QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-"""Options of the compiler: here it takes longer to compile than to run."""
 
 
 class Row(NamedTuple):
@@ -329,7 +328,7 @@ def _rows(model: Model, cases: dict[str, Any], rng: np.random.Generator, samples
     states = State(q, qd, qdd, tau, x, jnp.asarray(0.3 * rng.normal(size=(samples, model.nbodies, 10))))
     seeds = jnp.asarray(rng.integers(2**31, size=samples))
     for name, make in cases.items():
-        compared = jax.jit(jax.vmap(lambda s, seed: _compare(make(s), seed)), compiler_options=QUICK)
+        compared = jax.jit(jax.vmap(lambda s, seed: _compare(make(s), seed)), compiler_options=ONCE)
         yield Row(name, *(_relative(a, b) for a, b in compared(states, seeds)))
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 
+from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.aba import require_regular
 from jaxdyn.algorithms.crba import mass_matrix
@@ -71,7 +72,7 @@ def coriolis_autodiff(model: Model, q: Any, nu: Any) -> jax.Array:
     return _coriolis(model.moving, q, nu)
 
 
-@jax.jit
+@jit
 def _coriolis(model: Model, q: Any, nu: Any) -> jax.Array:
     q, nu = arguments.vectors(model, q=q, nu=nu)
     m = innovations_factor_dense(model, q)
@@ -100,7 +101,7 @@ def coriolis_xi_autodiff(model: Model, q: Any, xi: Any) -> jax.Array:
     return _coriolis_xi(model.moving, q, xi)
 
 
-@jax.jit
+@jit
 def _coriolis_xi(model: Model, q: Any, xi: Any) -> jax.Array:
     q, xi = arguments.vectors(model, q=q, xi=xi)
     body = _bodies_of(model)

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
+from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments
 from jaxdyn.diagonal.articulated import (
     Bodies,
@@ -94,7 +95,7 @@ def coriolis_closed_form(model: Model, q: Any, nu: Any) -> jax.Array:
     return _coriolis(model.moving, q, nu)
 
 
-@jax.jit
+@jit
 def _coriolis(model: Model, q: Any, nu: Any) -> jax.Array:
     q, nu = arguments.vectors(model, q=q, nu=nu)
     links = bodies(model, q)
@@ -122,7 +123,7 @@ def coriolis_xi_closed_form(model: Model, q: Any, xi: Any) -> jax.Array:
     return _coriolis_xi(model.moving, q, xi)
 
 
-@jax.jit
+@jit
 def _coriolis_xi(model: Model, q: Any, xi: Any) -> jax.Array:
     q, xi = arguments.vectors(model, q=q, xi=xi)
     links = bodies(model, q)

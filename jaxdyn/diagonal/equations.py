@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.aba import require_regular
 from jaxdyn.algorithms.articulation import like_vector, tile_of_rows
@@ -56,7 +57,7 @@ def prepared(model: Model) -> Model:
     return model.moving
 
 
-@jax.jit
+@jit
 def _coriolis_jitted(model: Model, q: Any, nu: Any, w: Any) -> jax.Array:
     if w is None:
         q, nu = arguments.vectors(model, q=q, nu=nu)
@@ -113,7 +114,7 @@ def coriolis_product(model: Model, q: Any, nu: Any, w: Any) -> jax.Array:
     return _coriolis_jitted(prepared(model), q, nu, w)
 
 
-@jax.jit
+@jit
 def _coriolis_xi_jitted(model: Model, q: Any, xi: Any) -> jax.Array:
     q, xi = arguments.vectors(model, q=q, xi=xi)
     return _coriolis_xi_of_state(model, q, xi) if model.nv else xi
@@ -137,7 +138,7 @@ def coriolis_xi(model: Model, q: Any, xi: Any) -> jax.Array:
     return _coriolis_xi_jitted(prepared(model), q, xi)
 
 
-@jax.jit
+@jit
 def _forward_dynamics_jitted(model: Model, q: Any, nu: Any, eps: Any, f_ext: Any) -> jax.Array:
     q, nu, eps = arguments.vectors(model, q=q, nu=nu, eps=eps)
     return eps + _drift_of_state(model, q, nu, arguments.forces(model, f_ext)) if model.nv else nu
@@ -163,7 +164,7 @@ def forward_dynamics(model: Model, q: Any, nu: Any, eps: Any, *, f_ext: Any = No
     return _forward_dynamics_jitted(prepared(model), q, nu, eps, f_ext)
 
 
-@jax.jit
+@jit
 def _forward_dynamics_xi_jitted(model: Model, q: Any, xi: Any, tau: Any, f_ext: Any, qd: Any) -> jax.Array:
     if qd is None:
         q, xi, tau = arguments.vectors(model, q=q, xi=xi, tau=tau)

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 
+from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.kinematics import forward_kinematics
 from jaxdyn.diagonal.articulated import (
@@ -165,7 +166,7 @@ def rates(model: Model, q: Any, qd: Any, *, seen_from: Observer = "world") -> Ra
     return _rates(model.moving, q, qd, seen_from)
 
 
-@partial(jax.jit, static_argnums=3)
+@partial(jit, static_argnums=3)
 def _rates(model: Model, q: Any, qd: Any, seen_from: Observer) -> Rates:
     q, qd = arguments.vectors(model, q=q, qd=qd)
     links, beta = bodies(model, q), by_joint(model, qd)
@@ -184,7 +185,7 @@ def rates_autodiff(model: Model, q: Any, qd: Any, *, seen_from: Observer = "worl
     return _rates_autodiff(model.moving, q, qd, seen_from)
 
 
-@partial(jax.jit, static_argnums=3)
+@partial(jit, static_argnums=3)
 def _rates_autodiff(model: Model, q: Any, qd: Any, seen_from: Observer) -> Rates:
     q, qd = arguments.vectors(model, q=q, qd=qd)
     now = forward_kinematics(model, q)
@@ -251,7 +252,7 @@ def factor_rate_product(model: Model, q: Any, qd: Any, nu: Any) -> jax.Array:
     return _factor_rate_product(model.moving, q, qd, nu)
 
 
-@jax.jit
+@jit
 def _factor_rate_product(model: Model, q: Any, qd: Any, nu: Any) -> jax.Array:
     q, qd, nu = arguments.vectors(model, q=q, qd=qd, nu=nu)
     return _products(model, q, qd)(nu)
@@ -296,7 +297,7 @@ def factor_rate(model: Model, q: Any, qd: Any) -> jax.Array:
     return _factor_rate(model.moving, q, qd)
 
 
-@jax.jit
+@jit
 def _factor_rate(model: Model, q: Any, qd: Any) -> jax.Array:
     q, qd = arguments.vectors(model, q=q, qd=qd)
     return jax.vmap(_products(model, q, qd), in_axes=1, out_axes=1)(jnp.eye(model.nv, dtype=qd.dtype))
@@ -308,7 +309,7 @@ def factor_rate_autodiff(model: Model, q: Any, qd: Any) -> jax.Array:
     return _factor_rate_autodiff(model.moving, q, qd)
 
 
-@jax.jit
+@jit
 def _factor_rate_autodiff(model: Model, q: Any, qd: Any) -> jax.Array:
     q, qd = arguments.vectors(model, q=q, qd=qd)
     at = lambda dq: innovations_factor_dense(model, integrate(model, q, dq))

@@ -18,15 +18,13 @@ import numpy as np
 from jax.scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from jaxdyn import _checks
+from jaxdyn._compiling import ONCE, jit
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.aba import require_regular
 from jaxdyn.algorithms.crba import mass_matrix
 from jaxdyn.algorithms.curvature import armature_symbols, connection, curvature_terms
 from jaxdyn.algorithms.velocities import body_velocities
 from jaxdyn.model import Model, difference, integrate, neutral, random_configuration
-
-QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-"""Options of the compiler, for what runs once."""
 
 
 class FlatCoordinates(NamedTuple):
@@ -83,7 +81,7 @@ def is_globally_diagonalizable(model: Model, key: jax.Array, *, samples: int = 8
     return bool(found.max() <= tolerance)  # NaN is not
 
 
-@partial(jax.jit, compiler_options=QUICK)
+@partial(jax.jit, compiler_options=ONCE)
 def _relative_curvatures(model: Model, keys: jax.Array) -> jax.Array:
     return jax.vmap(lambda key: _relative_curvature(model, random_configuration(model, key)))(keys)
 
@@ -180,7 +178,7 @@ def _gauss_legendre(stages: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return c, c[:, None] * powers / (power + 1) @ np.linalg.inv(powers), w / 2
 
 
-@partial(jax.jit, static_argnums=3)
+@partial(jit, static_argnums=3)
 def _flat_coordinates(model: Model, q: jax.Array, origin: jax.Array, steps: int) -> FlatCoordinates:
     d, one = difference(model, origin, q), jnp.eye(model.nv, dtype=q.dtype)
     if not model.nv:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn._checks import number
+from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.articulation import like_vector
 from jaxdyn.diagonal.equations import TILE, prepared
@@ -135,7 +136,7 @@ def step(
     return _step(model, q, nu, eps, dt, forces, of_state, iterations)
 
 
-@partial(jax.jit, static_argnums=(6, 7))
+@partial(jit, static_argnums=(6, 7))
 def _step(
     model: Model, q: Any, nu: Any, eps: Any, dt: Any, forces: Any, of_state: tuple[tuple[str, OfState], ...], most: int
 ) -> State:
@@ -200,7 +201,7 @@ def step_xi(model: Model, q: Any, xi: Any, qd: Any, tau: Any, *, dt: Any, f_ext:
     return _step_xi(prepared(model), q, xi, qd, tau, dt, f_ext)
 
 
-@jax.jit
+@jit
 def _step_xi(model: Model, q: Any, xi: Any, qd: Any, tau: Any, dt: Any, f_ext: Any) -> XiState:
     q, xi, qd, tau = arguments.vectors(model, q=q, xi=xi, qd=qd, tau=tau)
     if not model.nv:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments
 from jaxdyn.diagonal.articulated import (
     articulated,
@@ -83,7 +84,7 @@ def sensitivities(model: Model, q: Any) -> Sensitivities:
     return _sensitivities(model.moving, q)
 
 
-@jax.jit
+@jit
 def _sensitivities(model: Model, q: Any) -> Sensitivities:
     (q,) = arguments.vectors(model, q=q)
     parents, links = model.parents, bodies(model, q)
@@ -121,7 +122,7 @@ def sensitivities_autodiff(model: Model, q: Any) -> Sensitivities:
     return _sensitivities_autodiff(model.moving, q)
 
 
-@jax.jit
+@jit
 def _sensitivities_autodiff(model: Model, q: Any) -> Sensitivities:
     (q,) = arguments.vectors(model, q=q)
 
@@ -154,7 +155,7 @@ def mass_matrix_sensitivity_operator(model: Model, q: Any) -> jax.Array:
     return _mass_matrix_sensitivity(model.moving, q)
 
 
-@jax.jit
+@jit
 def _mass_matrix_sensitivity(model: Model, q: Any) -> jax.Array:
     (q,) = arguments.vectors(model, q=q)
     links = bodies(model, q)

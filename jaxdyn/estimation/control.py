@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 
+from jaxdyn._compiling import jit
 from jaxdyn.estimation import lq
 from jaxdyn.estimation.links import Links, absent_rows, block_rows, by_freedom, links_in_motion, with_torques
 from jaxdyn.model import Model
@@ -62,7 +63,7 @@ def mechanism(model: Model, q: Any, qd: Any, tau: Any, *, f_ext: Any = None) -> 
     return _mechanism(links_in_motion(model, q, qd, f_ext), model.moving, tau)
 
 
-@jax.jit
+@jit
 def _mechanism(links: Links, model: Model, tau: Any) -> lq.Problem:
     links, tau = with_torques(model, links, tau)
     f_net = -(links.b + jnp.einsum("kij,kj->ki", links.M, links.a))  # 003 (18)
@@ -120,7 +121,7 @@ def optimal_control(model: Model, q: Any, qd: Any, tau: Any, *, f_ext: Any = Non
     return _optimal_control(mechanism(model, q, qd, tau, f_ext=f_ext), model.moving)
 
 
-@jax.jit
+@jit
 def _optimal_control(problem: lq.Problem, model: Model) -> OptimalControl:
     start = jnp.zeros_like(problem.h, shape=(6,))
     found = lq.solve(model.parents, problem, start)

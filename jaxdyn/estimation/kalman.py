@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 
+from jaxdyn._compiling import jit
 from jaxdyn.estimation.links import Links, block_rows, by_freedom, links_in_motion, upward, with_torques
 from jaxdyn.estimation.walk import inward, outward
 from jaxdyn.model import Model
@@ -169,7 +170,7 @@ def filter(model: Model, q: Any, qd: Any, tau: Any, *, f_ext: Any = None, joseph
     return _filter(links_in_motion(model, q, qd, f_ext), model.moving, tau, joseph)
 
 
-@partial(jax.jit, static_argnums=3)
+@partial(jit, static_argnums=3)
 def _filter(links: Links, model: Model, tau: Any, joseph: bool) -> Filtered:
     return _result(model, crossed(model.parents, *with_torques(model, links, tau), joseph))
 
@@ -214,7 +215,7 @@ def smooth(model: Model, q: Any, qd: Any, tau: Any, *, f_ext: Any = None, joseph
     return _smooth(links_in_motion(model, q, qd, f_ext), model.moving, tau, joseph)
 
 
-@partial(jax.jit, static_argnums=3)
+@partial(jit, static_argnums=3)
 def _smooth(links: Links, model: Model, tau: Any, joseph: bool) -> Smoothed:
     links, tau = with_torques(model, links, tau)
     joints, base = crossed(model.parents, links, tau, joseph), upward(model, links.M.dtype)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.aba import require_regular
 from jaxdyn.algorithms.articulation import articulation
@@ -57,7 +58,7 @@ def _require_tree(model: Any) -> None:
     require_regular(model)
 
 
-@jax.jit
+@jit
 def _links_in_motion(model: Model, q: Any, qd: Any, f_ext: Any) -> Links:
     q, qd = arguments.vectors(model, q=q, qd=qd)
     f_ext = arguments.forces(model, f_ext)

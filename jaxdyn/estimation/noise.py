@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
+from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments
 from jaxdyn.estimation.kalman import crossed
 from jaxdyn.estimation.links import Links, by_freedom, by_joint, links_in_motion
@@ -64,7 +65,7 @@ def sample(model: Model, q: Any, key: jax.Array, *, of: Literal["mass_matrix", "
     return _sample(links_in_motion(model, q, rest), model.moving, key, of)
 
 
-@partial(jax.jit, static_argnums=3)
+@partial(jit, static_argnums=3)
 def _sample(links: Links, model: Model, key: jax.Array, of: str) -> jax.Array:
     joints = crossed(model.parents, links, jnp.zeros_like(links.H[:, :, 0]))
     eps = by_joint(model, jax.random.normal(key, (model.nv,), links.M.dtype))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxdyn._compiling import jit
 from jaxdyn.estimation.kalman import crossed, smoothed
 from jaxdyn.estimation.links import Links, by_freedom, links_in_motion, upward, with_torques
 from jaxdyn.model import Model
@@ -54,7 +55,7 @@ def acceleration_components(model: Model, q: Any, qd: Any, tau: Any, *, f_ext: A
     return _acceleration_components(links_in_motion(model, q, qd, f_ext), model.moving, tau)
 
 
-@jax.jit
+@jit
 def _acceleration_components(links: Links, model: Model, tau: Any) -> AccelerationComponents:
     links, tau = with_torques(model, links, tau)
     up = upward(model, tau.dtype)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn import _checks
+from jaxdyn._compiling import jit
 from jaxdyn._numerics import rows
 from jaxdyn.joints import Coordinates
 from jaxdyn.model.model import Model
@@ -74,7 +75,7 @@ def neutral(model: Model) -> jax.Array:
     return jnp.asarray(values, model.dtype).reshape(model.nq)
 
 
-@jax.jit
+@jit
 def random_configuration(model: Model, key: jax.Array) -> jax.Array:
     """Draw a configuration: uniform between the joints' limits, uniform over rotations.
 
@@ -103,7 +104,7 @@ def random_configuration(model: Model, key: jax.Array) -> jax.Array:
     return _by_joint(model, lambda group: group.q, draws)
 
 
-@jax.jit
+@jit
 def integrate(model: Model, q: jax.Array, dq: jax.Array) -> jax.Array:
     r"""Return the configuration reached from q by the constant velocity dq in unit time.
 
@@ -132,7 +133,7 @@ def integrate(model: Model, q: jax.Array, dq: jax.Array) -> jax.Array:
     return _by_joint(model, lambda group: group.q, moved)
 
 
-@jax.jit
+@jit
 def difference(model: Model, q0: jax.Array, q1: jax.Array) -> jax.Array:
     r"""Return the velocity that takes q0 to q1 in unit time.
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn._compiling import jit
 from jaxdyn.algorithms.aba import require_regular
 from jaxdyn.algorithms.articulation import tile_of_rows
 from jaxdyn.model import Model
@@ -324,7 +325,7 @@ def _kernel(expression: Expression, rows: int, columns: int) -> Any:
     return batched(partial(_evaluate, expression), tile=tile, like=like)
 
 
-@partial(jax.jit, static_argnames=("expression",))
+@partial(jit, static_argnames=("expression",))
 def _applied(sources: Any, scalars: Any, frames: Any, x: jax.Array, expression: Expression) -> jax.Array:
     rows = Operator(sources, scalars, frames, expression).shape[0]
     return _kernel(expression, rows, x[0].size)(sources, scalars, frames, x)
@@ -355,4 +356,4 @@ _log_roots_of_state = batched(
     tile=lambda source: tile_of_rows()(source.model, source.q),
     like=lambda source: jax.ShapeDtypeStruct((), jnp.result_type(*jax.tree.leaves(source))),
 )
-_sum_of_log_roots = jax.jit(_log_roots_of_state)
+_sum_of_log_roots = jit(_log_roots_of_state)

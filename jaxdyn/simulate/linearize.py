@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn._checks import number
+from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments
 from jaxdyn.derivatives import forward_dynamics_derivatives, integrate_derivatives
 from jaxdyn.model import Model, integrate
@@ -82,7 +83,7 @@ def linearize_trajectory(
     return _linearized(system, Trajectory(t, q, qd), tau, dt, integrators.find(integrator))
 
 
-@partial(jax.jit, static_argnames="integrator")
+@partial(jit, static_argnames="integrator")
 def _linearized(system: System, trajectory: Trajectory, tau: Any, dt: Any, integrator: Integrator) -> Matrices:
     def at(t: jax.Array, q: jax.Array, qd: jax.Array, tau: jax.Array) -> Matrices:
         q, qd, tau = arguments.vectors(system.model, q=q, qd=qd, tau=tau)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn import _checks
+from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments, kinetic_energy, potential_energy
 from jaxdyn.algorithms.aba import require_regular
 from jaxdyn.joints import Free, Spherical
@@ -117,7 +118,7 @@ def step(
     return _step(system, q, qd, tau, dt, t, integrators.find(integrator))
 
 
-@partial(jax.jit, static_argnames="integrator")
+@partial(jit, static_argnames="integrator")
 def _step(system: System, q: Any, qd: Any, tau: Any, dt: Any, t: Any, integrator: Integrator) -> Any:
     q, qd, tau = arguments.vectors(system.model, q=q, qd=qd, tau=tau)
     t, dt = (_checks.number(name, x, q.dtype) for name, x in (("t", t), ("dt", dt)))
@@ -218,7 +219,7 @@ def rollout(
     return trajectory
 
 
-@partial(jax.jit, static_argnames="options")
+@partial(jit, static_argnames="options")
 def run(
     system: System, q: Any, qd: Any, tau: Any, dt: Any, t0: Any, options: Options, begun: Begun | None = None
 ) -> Trajectory:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn._compiling import jit
 from jaxdyn.sysid import entropic, log_cholesky
 from jaxdyn.sysid.compression import least_squares, together
 from jaxdyn.sysid.objective import System, least_gamma, start_of
@@ -49,7 +50,7 @@ def bootstrap(found: Identification, samples: int = 64, *, seed: int = 0, max_it
     return jnp.tile(found.parameters[None], (samples, 1)).at[:, np.array(found.columns, int)].set(x)
 
 
-@partial(jax.jit, static_argnames=("method", "max_iterations"))
+@partial(jit, static_argnames=("method", "max_iterations"))
 def _refits(found: Identification, draws: jax.Array, method: str, max_iterations: int) -> jax.Array:
     nearest = found.parameters[np.array(found.columns, int)]
 

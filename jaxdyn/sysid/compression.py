@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxdyn._compiling import jit
 from jaxdyn._numerics import safe_reciprocal
 from jaxdyn.sysid.objective import Gram, einsum
 
@@ -82,7 +83,7 @@ def least_squares(factor: jax.Array, nearest: jax.Array) -> tuple[jax.Array, jax
     return nearest + step, kept.sum()
 
 
-@jax.jit
+@jit
 def nearest_least_squares(factor: jax.Array, gram: Gram, nearest: jax.Array) -> jax.Array:
     """Return the x (n,) of `least_squares`, with derivatives by the data through the normal equations."""
     factor = jax.lax.stop_gradient(factor)
@@ -93,7 +94,7 @@ def nearest_least_squares(factor: jax.Array, gram: Gram, nearest: jax.Array) -> 
     return x + einsum("kn,k,km,m->n", Vt, inverse, Vt, (down - jax.lax.stop_gradient(down)) / scale) / scale
 
 
-@partial(jax.jit, static_argnames="passes")
+@partial(jit, static_argnames="passes")
 def noise_of_joints(rows: Rows, nearest: jax.Array, passes: int = 2) -> jax.Array:
     """Return the standard deviation (nv,) of what no parameters explain, by least squares weighted by itself."""
     samples, joints = rows.b.shape

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxdyn._compiling import jit
 from jaxdyn.sysid.objective import (
     Gram,
     History,
@@ -107,14 +108,14 @@ def iterate(
     return Solution(at, done, k, history)
 
 
-@partial(jax.jit, static_argnames=("max_iterations", "accurate"))
+@partial(jit, static_argnames=("max_iterations", "accurate"))
 def solve(system: System, gamma: Any, start: Point, *, max_iterations: int = 200, accurate: bool = True) -> Solution:
     """Minimise F; not to be differentiated, see `implicit`."""
     system, gamma, start = jax.lax.stop_gradient((system, gamma, start))
     return iterate(system, gamma, start, max_iterations=max_iterations, accurate=accurate)
 
 
-@jax.jit
+@jit
 def implicit(system: System, gram: Gram, gamma: Any, at: Point) -> jax.Array:
     """Return the parameters (n,) of a minimum with its derivatives by data, prior and gamma.
 
@@ -131,7 +132,7 @@ def implicit(system: System, gram: Gram, gamma: Any, at: Point) -> jax.Array:
     return x + change
 
 
-@partial(jax.jit, static_argnames="max_iterations")
+@partial(jit, static_argnames="max_iterations")
 def path(system: System, gammas: jax.Array, start: Point, *, max_iterations: int = 40) -> tuple[jax.Array, jax.Array]:
     """Return the minima (len(gammas), n) over a descending series of gamma, each from the last, and which converged."""
 

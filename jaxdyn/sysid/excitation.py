@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments, inverse_dynamics, passive_force
 from jaxdyn.joints import Joint
 from jaxdyn.model import Model
@@ -224,7 +225,7 @@ class _Options(NamedTuple):
     verbose: bool
 
 
-@partial(jax.jit, static_argnames="options")
+@partial(jit, static_argnames="options")
 def _excitation(
     model: Model,
     base: BaseParameters,

@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxdyn import _checks
 from jaxdyn._checks import ModelWarning, suggestion
+from jaxdyn._compiling import jit
 from jaxdyn._numerics import safe_reciprocal, safe_sqrt
 from jaxdyn.algorithms import arguments
 from jaxdyn.model import Model, physical_margins, project_physical, pseudo_inertia
@@ -202,7 +203,7 @@ class Problem(NamedTuple):
     """Whether all data are; otherwise they have been taken as zero."""
 
 
-@partial(jax.jit, static_argnames=("terms", "free", "blocks"))
+@partial(jit, static_argnames=("terms", "free", "blocks"))
 def _problem(
     model: Model, prior: Model, A: jax.Array, data: Any, noise: Any, terms: Terms, free: tuple[int, ...], blocks: int
 ) -> Problem:
@@ -221,7 +222,7 @@ def _problem(
     return Problem(rows, noise, parts, factor, rows.gram(1 / noise), system, whole, x0, tau, finite)
 
 
-@partial(jax.jit, static_argnames=("terms", "free", "method"))
+@partial(jit, static_argnames=("terms", "free", "method"))
 def _concluded(
     model: Model, problem: Problem, x: jax.Array, gamma: Any, validation: CrossValidation, solution: Solution | None,
     terms: Terms, free: tuple[int, ...], method: str,
@@ -286,7 +287,7 @@ def _system(
     return System(factor[:-1, :-1], factor[:-1, -1], Q, scale)
 
 
-@partial(jax.jit, static_argnames="folds")
+@partial(jit, static_argnames="folds")
 def _cross_validated(system: System, parts: jax.Array, folds: int) -> CrossValidation:
     """Return the error on each part of the recording of what the other parts teach, over the weight of the prior."""
     group = np.arange(len(parts)) // (len(parts) // folds)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxdyn._compiling import jit
 from jaxdyn.model import from_log_cholesky, from_pseudo_inertia, log_cholesky_jacobian, pseudo_inertia
 from jaxdyn.model.physical import _log_cholesky
 from jaxdyn.sysid.objective import (
@@ -60,7 +61,7 @@ def _added(x: _Coordinates, step: jax.Array) -> _Coordinates:
     return _Coordinates(theta, x.y + step[bodies : bodies + terms], x.o + step[bodies + terms :])
 
 
-@partial(jax.jit, static_argnames="max_iterations")
+@partial(jit, static_argnames="max_iterations")
 def solve(system: System, gamma: Any, start: Point, *, max_iterations: int = 1000) -> Solution:
     """Minimise F; arguments as `entropic.solve`."""
     system, gamma, start = jax.lax.stop_gradient((system, jnp.asarray(gamma, system.R.dtype), start))

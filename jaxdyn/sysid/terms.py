@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn._checks import suggestion
+from jaxdyn._compiling import jit
 from jaxdyn._numerics import safe_reciprocal
 from jaxdyn.algorithms import arguments, passive_force
 from jaxdyn.derivatives import joint_torque_regressor
@@ -84,7 +85,7 @@ def driven(model: Model) -> np.ndarray:
     return np.setdiff1d(np.arange(model.nv), [k for part in free for k in range(part.start, part.stop)])
 
 
-@partial(jax.jit, static_argnames="terms")
+@partial(jit, static_argnames="terms")
 def _regressor(model: Model, q: Any, qd: Any, qdd: Any, terms: Terms) -> jax.Array:
     q, qd, qdd = arguments.vectors(model, q=q, qd=qd, qdd=qdd)
     columns = {
@@ -154,7 +155,7 @@ def stacked_regressor(model: Model, q: Any, qd: Any, qdd: Any, terms: Terms) -> 
     return _stacked(replace(model.moving, v_s=model.v_s), q, qd, qdd, terms)
 
 
-@partial(jax.jit, static_argnames="terms")
+@partial(jit, static_argnames="terms")
 def _stacked(model: Model, q: Any, qd: Any, qdd: Any, terms: Terms) -> jax.Array:
     return jax.vmap(partial(_regressor, terms=terms), in_axes=(None, 0, 0, 0))(model, q, qd, qdd)
 
@@ -172,7 +173,7 @@ def with_parameters(model: Model, parameters: jax.Array, terms: Terms) -> Model:
     return model.replace(inertia=parameters[: 10 * model.nbodies].reshape(-1, 10), **leaves)
 
 
-@partial(jax.jit, static_argnames="terms")
+@partial(jit, static_argnames="terms")
 def known_torque(model: Model, q: Any, qd: Any, qdd: Any, terms: Terms) -> jax.Array:
     """Return, of samples, the torques of what a model has and is not sought: springs; friction and rotors if left out.
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn._checks import number
+from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.aba import require_regular
 from jaxdyn.model import Model, difference
@@ -157,7 +158,7 @@ def fit_trajectories(
     return _fit(model, windows, numbers, unknowns, integrator, method, int(max_iterations), bool(verbose), plain)
 
 
-@partial(jax.jit, static_argnames=("unknowns", "integrator", "method", "max_iterations", "verbose", "plain"))
+@partial(jit, static_argnames=("unknowns", "integrator", "method", "max_iterations", "verbose", "plain"))
 def _fit(
     model: Model,
     windows: Windows,

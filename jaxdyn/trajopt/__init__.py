@@ -1,5 +1,6 @@
 """Trajectory optimisation: motions that are best, for robots and for any dynamics x+ = f(x, u)."""
 
+from jaxdyn._compiling import SMALL_LOOPS as SMALL_LOOPS
 from jaxdyn.trajopt.collocation import collocation as collocation
 from jaxdyn.trajopt.costs import Cost as Cost
 from jaxdyn.trajopt.costs import cost as cost

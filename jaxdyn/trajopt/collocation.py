@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn import _checks
+from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments, inverse_dynamics
 from jaxdyn.joints import Joint
 from jaxdyn.model import Model, difference, integrate
@@ -172,7 +173,7 @@ def collocation(
     return _solved(theta, xs, options)
 
 
-@partial(jax.jit, static_argnames="options")
+@partial(jit, static_argnames="options")
 def _solved(theta: _Theta, xs: Any, options: _Options) -> Solution:
     problem = _problem(theta, options)
     z, s = _guess(theta, xs, options)

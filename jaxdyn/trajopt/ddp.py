@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn._compiling import jit
 from jaxdyn.model import Model
 from jaxdyn.simulate.integrators import Integrator
 from jaxdyn.trajopt import backward
@@ -123,6 +124,10 @@ def ilqr(
     derivatives), not through the iterations. That is as exact as the solution: ask for a small tolerance. Starts `us`
     and `xs` have no influence on an optimum, and derivative zero; so have `extras`. Second derivatives are refused.
 
+    Of many small loops, XLA's older code generator makes code that is as fast in little more than half the time.
+    Outside of jit it is taken; in a program of your own, say
+    `jax.jit(f, compiler_options=jaxdyn.trajopt.SMALL_LOOPS)`.
+
     Args:
         model: a model, whose state is x = (q, qd) and whose passive forces are included; or a function
             (x, u) -> x after a step, with `params` (x, u, params) -> x.
@@ -180,7 +185,7 @@ def ilqr(
     )
 
 
-@partial(jax.jit, static_argnames="options")
+@partial(jit, static_argnames="options")
 def _ilqr(
     plant: Plant, running: Cost, terminal: Cost, x0: Any, us: Any, xs: Any, bounds: Any, tolerance: Any,
     regularization: Any, options: Options,

@@ -20,6 +20,7 @@ import optax
 from jax.custom_derivatives import SymbolicZero
 from jax.flatten_util import ravel_pytree
 
+from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments
 from jaxdyn.model import Model
 from jaxdyn.recursion.ruled import Ruled
@@ -167,7 +168,7 @@ def shooting(
     return _shot(theta, p, options)
 
 
-@partial(jax.jit, static_argnames="options")
+@partial(jit, static_argnames="options")
 def _shot(theta: _Theta, p: Any, options: _Options) -> Solution:
     ruled = Ruled(
         lambda theta, p: _descended(theta, p, options),

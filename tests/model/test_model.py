@@ -107,10 +107,10 @@ def test_public_functions_do_not_recompile_for_numbers_or_names(arm):
     chex.clear_trace_counter()
     for point in (None, (0.0, 0.0, 0.0)):
         jaxdyn.frame_pose(arm, q, "tool", point)
-    before = jaxdyn.algorithms.kinematics._frame_pose._cache_size()
+    before = jaxdyn.algorithms.kinematics._frame_pose.compiled()
     for name in (*arm.body_names, *arm.frame_names):
         jaxdyn.frame_pose(arm.replace(axis=2 * arm.axis), 3 * q, name, point=(0.1, 0.2, 0.3))
-    assert jaxdyn.algorithms.kinematics._frame_pose._cache_size() == before
+    assert jaxdyn.algorithms.kinematics._frame_pose.compiled() == before
 
 
 def test_repr(arm):

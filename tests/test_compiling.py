@@ -1,0 +1,45 @@
+"""What is called by itself has compiler options of its own; what is a part of a program has those of the whole."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jaxdyn
+from jaxdyn import _compiling
+
+
+@pytest.fixture
+def cube(monkeypatch):
+    """Return a function whose options ask for what no compiler does, so that it shows where they are used."""
+    monkeypatch.setattr(_compiling, "SMALL_LOOPS", {"xla_backend_optimization_level": "none"})
+    monkeypatch.setattr(_compiling, "_are_known", lambda options: True)
+    power = _compiling.jit(lambda x, n: x**n, static_argnames="n")
+    return lambda x: power(x, n=3)
+
+
+def test_alone_it_is_compiled_with_its_options(cube):
+    with pytest.raises(Exception, match="xla_backend_optimization_level"):
+        cube(2.0)
+
+
+def test_as_a_part_it_has_those_of_the_whole(cube):
+    assert jax.jit(cube)(2.0) == 8
+    assert jax.jit(lambda: cube(2.0))() == 8  # nothing in its arguments says that it is traced
+    assert jax.grad(cube)(2.0) == 12
+    assert jax.jvp(cube, (2.0,), (1.0,))[1] == 12
+    assert jax.vmap(cube)(jnp.array([1.0, 2.0])).tolist() == [1, 8]
+    assert jax.eval_shape(cube, 2.0).shape == ()
+
+
+def test_options_that_the_compiler_does_not_know_are_left_out(monkeypatch):
+    assert _compiling._are_known(tuple(jaxdyn.trajopt.SMALL_LOOPS))
+    monkeypatch.setattr(_compiling, "SMALL_LOOPS", {"no_such_option": False})
+    assert not _compiling._are_known(("no_such_option",))
+    assert _compiling.jit(lambda x: 2 * x)(2.0) == 4
+
+
+def test_it_is_traced_once():
+    traces = []
+    double = _compiling.jit(lambda x: traces.append(x) or 2 * x)
+    assert [double(x) for x in (1.0, 2.0, 3.0)] == [2, 4, 6]
+    assert len(traces) == 1
