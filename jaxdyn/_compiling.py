@@ -19,7 +19,8 @@ SMALL_LOOPS = {"xla_cpu_use_fusion_emitters": False}
 """Options of the compiler for programs of many small loops: `jax.jit(f, compiler_options=SMALL_LOOPS)`."""
 ONCE = SMALL_LOOPS | {"xla_backend_optimization_level": 0}
 """For programs that run once or so: nearly all of the time is taken by the compiler."""
-_ALONE = get_opaque_trace_state()
+with jax.core.eval_context():  # also if a program that is being traced imports the library
+    _ALONE = get_opaque_trace_state()
 
 
 def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:

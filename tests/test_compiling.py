@@ -1,5 +1,9 @@
 """What is called by itself has compiler options of its own; what is a part of a program has those of the whole."""
 
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -29,6 +33,22 @@ def test_as_a_part_it_has_those_of_the_whole(cube):
     assert jax.jvp(cube, (2.0,), (1.0,))[1] == 12
     assert jax.vmap(cube)(jnp.array([1.0, 2.0])).tolist() == [1, 8]
     assert jax.eval_shape(cube, 2.0).shape == ()
+
+
+def test_alone_in_another_thread_too(cube):
+    with ThreadPoolExecutor() as pool, pytest.raises(Exception, match="xla_backend_optimization_level"):
+        pool.submit(cube, 2.0).result()
+
+
+def test_alone_is_so_wherever_the_library_was_imported():
+    """A program that is being traced may be the first to import it."""
+    lines = (
+        "import jax, jax.extend.core as core",
+        "cube = lambda x: __import__('jaxdyn')._compiling.jit(lambda x: x**3)(x)",
+        "print(jax.jit(cube)(2.0), __import__('jaxdyn')._compiling._ALONE == core.get_opaque_trace_state())",
+    )
+    result = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "8.0 True"
 
 
 def test_options_that_the_compiler_does_not_know_are_left_out(monkeypatch):
