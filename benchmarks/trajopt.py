@@ -49,11 +49,11 @@ def reach(model: jaxdyn.Model, q: Any, us: Any, target: Any, **options: Any) -> 
 
 
 def run(starts: int, rounds: int) -> list[dict[str, Any]]:
-    """Time one problem, and many starts of it at once."""
+    """Time one problem, and many starts of it at once, compiled as `ilqr` is outside of `jit` and as it advises."""
     model, q = arm(), jnp.asarray(Q0)
     us, target = jax.jit(given)(model, q)
     forget_compiled()
-    one = compile_function(reach, model, q, us, target, options=SMALL_LOOPS)  # as `ilqr` does outside of jit
+    one = compile_function(reach, model, q, us, target, options=SMALL_LOOPS)
     found = one.function(model, q, us, target)
     iterations = int(found.iterations)
     solve = lambda: jax.block_until_ready(one.function(model, q, us, target))

@@ -13,13 +13,9 @@ with respect to the state and to every number of the model. Importing changes no
 import importlib as _importlib
 import typing as _typing
 
-from jaxdyn import derivatives as derivatives
-from jaxdyn import estimation as estimation
 from jaxdyn import io as io
 from jaxdyn import joints as joints
 from jaxdyn import model as model
-from jaxdyn import operators as operators
-from jaxdyn import parallel as parallel
 from jaxdyn import spatial as spatial
 from jaxdyn._checks import ModelError as ModelError
 from jaxdyn._checks import ModelWarning as ModelWarning
@@ -71,14 +67,21 @@ from jaxdyn.model import with_inertial_parameters as with_inertial_parameters
 
 if _typing.TYPE_CHECKING:
     from jaxdyn import control as control
+    from jaxdyn import derivatives as derivatives
     from jaxdyn import diagonal as diagonal
+    from jaxdyn import estimation as estimation
+    from jaxdyn import operators as operators
+    from jaxdyn import parallel as parallel
     from jaxdyn import simulate as simulate
     from jaxdyn import sysid as sysid
     from jaxdyn import trajopt as trajopt
     from jaxdyn import viz as viz
     from jaxdyn.simulate import rollout as rollout
 
-_ON_FIRST_USE = {"control", "diagonal", "simulate", "sysid", "trajopt", "viz", "rollout"}
+_ON_FIRST_USE = {
+    "control", "derivatives", "diagonal", "estimation", "operators", "parallel", "simulate", "sysid", "trajopt", "viz",
+    "rollout",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> _typing.Any:

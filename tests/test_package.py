@@ -13,7 +13,7 @@ ROOT = Path(jaxdyn.__file__).parent
 
 # A module imports from its own layer or below.
 LAYERS = [
-    {"_numerics", "_checks", "_version"},
+    {"_numerics", "_checks", "_version", "_compiling"},
     {"spatial"},
     {"joints"},
     {"model"},

@@ -101,7 +101,7 @@ def _frame_pose(model: Model, q: jax.Array, body: int, number: int, point: jax.A
     return Poses(X_w_f.R.to_array(), X_w_f.point(Vec3.from_array(point)).to_array())
 
 
-@jit
+@jax.jit
 def frame_poses(model: Model, q: jax.Array) -> Poses:
     """Compute the poses of all named frames, in the order of `model.frame_names`.
 

@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 
 from jaxdyn import _checks
-from jaxdyn._compiling import jit
 from jaxdyn.model import Model
 from jaxdyn.model.configuration import coordinates, joint_transforms
 from jaxdyn.model.topology import joint_parameters
@@ -92,7 +91,7 @@ def _cross_force(V: jax.Array, f: jax.Array) -> jax.Array:
 _times = partial(jnp.einsum, "bij,bj->bi")  # the matrix of each body times its vector
 
 
-@jit
+@jax.jit
 def inverse_dynamics(
     model: Model, q: jax.Array, qd: jax.Array, qdd: jax.Array, *, f_ext: Any = None, base_motion: Any = None
 ) -> jax.Array:
@@ -130,7 +129,7 @@ def inverse_dynamics(
     return model.armature * qdd + jnp.einsum("bij,bi->j", tree.S, f_J)  # 004 (8)
 
 
-@jit
+@jax.jit
 def mass_matrix(model: Model, q: jax.Array) -> jax.Array:
     r"""Compute the mass matrix by the composite-rigid-body algorithm (004 section 3.2).
 
@@ -163,7 +162,7 @@ def mass_matrix(model: Model, q: jax.Array) -> jax.Array:
     return jnp.diag(model.armature) + own + outboard + outboard.T
 
 
-@jit
+@jax.jit
 def forward_dynamics(
     model: Model, q: jax.Array, qd: jax.Array, tau: jax.Array, *, f_ext: Any = None, base_motion: Any = None
 ) -> jax.Array:

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_factor, cho_solve
 
-from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.energy import passive_force
 from jaxdyn.algorithms.rnea import gravity_force
@@ -34,7 +33,7 @@ class Regulator(NamedTuple):
     """A `Status`: SOLVED; ITERATIONS if the system cannot be brought to rest; NOT_FINITE."""
 
 
-@jit
+@jax.jit
 def lqr(A: Any, B: Any, Q: Any, R: Any, Q_final: Any) -> Regulator:
     r"""Solve a linear-quadratic problem over a finite horizon (Riccati).
 
@@ -82,7 +81,7 @@ def lqr(A: Any, B: Any, Q: Any, R: Any, Q_final: Any) -> Regulator:
     return _checked(K, S, jnp.array(True))
 
 
-@jit
+@jax.jit
 def lqr_infinite(A: Any, B: Any, Q: Any, R: Any) -> Regulator:
     r"""Solve a linear-quadratic problem without end (the discrete algebraic Riccati equation).
 

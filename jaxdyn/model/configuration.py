@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn import _checks
-from jaxdyn._compiling import jit
 from jaxdyn._numerics import rows
 from jaxdyn.joints import Coordinates
 from jaxdyn.model.model import Model
@@ -75,7 +74,7 @@ def neutral(model: Model) -> jax.Array:
     return jnp.asarray(values, model.dtype).reshape(model.nq)
 
 
-@jit
+@jax.jit
 def random_configuration(model: Model, key: jax.Array) -> jax.Array:
     """Draw a configuration: uniform between the joints' limits, uniform over rotations.
 
@@ -104,7 +103,7 @@ def random_configuration(model: Model, key: jax.Array) -> jax.Array:
     return _by_joint(model, lambda group: group.q, draws)
 
 
-@jit
+@jax.jit
 def integrate(model: Model, q: jax.Array, dq: jax.Array) -> jax.Array:
     r"""Return the configuration reached from q by the constant velocity dq in unit time.
 
@@ -133,7 +132,7 @@ def integrate(model: Model, q: jax.Array, dq: jax.Array) -> jax.Array:
     return _by_joint(model, lambda group: group.q, moved)
 
 
-@jit
+@jax.jit
 def difference(model: Model, q0: jax.Array, q1: jax.Array) -> jax.Array:
     r"""Return the velocity that takes q0 to q1 in unit time.
 

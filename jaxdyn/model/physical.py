@@ -19,7 +19,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn._compiling import jit
 from jaxdyn._numerics import safe_reciprocal
 from jaxdyn.model.consistency import TRIANGLE_SLACK
 from jaxdyn.model.model import Model
@@ -28,7 +27,7 @@ from jaxdyn.model.model import Model
 _ROW, _COLUMN = np.array([0, 1, 2, 0, 1, 0, 0, 1, 2]), np.array([0, 1, 2, 1, 2, 2, 3, 3, 3])
 
 
-@jit
+@jax.jit
 def pseudo_inertia(pi: Any) -> jax.Array:
     """Return the pseudo-inertia (..., 4, 4) of inertial parameters (..., 10); linear.
 
@@ -44,7 +43,7 @@ def pseudo_inertia(pi: Any) -> jax.Array:
     return jnp.stack([jnp.stack(row, -1) for row in rows], -2)
 
 
-@jit
+@jax.jit
 def from_pseudo_inertia(P: Any) -> jax.Array:
     """Return the inertial parameters (..., 10) of pseudo-inertias (..., 4, 4), whose upper triangle is read."""
     P = jnp.asarray(P)
@@ -81,7 +80,7 @@ def log_cholesky(pi: Any) -> jax.Array:
     return _checked_log_cholesky("pi", parameters("pi", pi))
 
 
-@jit
+@jax.jit
 def from_log_cholesky(theta: Any) -> jax.Array:
     """Return the inertial parameters (..., 10) of logarithmic Cholesky coordinates, see `log_cholesky`."""
     theta = parameters("theta", theta)
@@ -89,7 +88,7 @@ def from_log_cholesky(theta: Any) -> jax.Array:
     return m * from_pseudo_inertia((U[..., :, None, :] * U[..., None, :, :]).sum(-1))
 
 
-@partial(jit, static_argnames="inverse")
+@partial(jax.jit, static_argnames="inverse")
 def log_cholesky_jacobian(theta: Any, *, inverse: bool = False) -> jax.Array:
     r"""Return the derivative (..., 10, 10) of pi with respect to theta, or if asked its inverse.
 
@@ -149,7 +148,7 @@ def physical_margins(model: Model) -> jax.Array:
     return _physical_margins(parameters("inertia", model.inertia))
 
 
-@jit
+@jax.jit
 def _physical_margins(pi: jax.Array) -> jax.Array:
     s = _central_eigenvalues(pi)
     largest = jnp.maximum(jnp.abs(s[..., 0] + s[..., 1]), jnp.abs(s[..., 1] + s[..., 2]))
@@ -174,7 +173,7 @@ def is_physical(model: Model) -> jax.Array:
     return _is_physical(parameters("inertia", model.inertia))
 
 
-@jit
+@jax.jit
 def _is_physical(pi: jax.Array) -> jax.Array:
     s, eps = _central_eigenvalues(pi), float(jnp.finfo(pi.dtype).eps)
     tiny = max(1e-12, 16 * eps)
@@ -218,7 +217,7 @@ def _checked_log_cholesky(name: str, pi: jax.Array) -> jax.Array:
     )
 
 
-@jit
+@jax.jit
 def _log_cholesky(pi: jax.Array) -> jax.Array:
     m, x, y, z, xx, xy, yy, xz, yz, zz = _split(pi)
     t1, t2, t3 = x / m, y / m, z / m
@@ -265,7 +264,7 @@ def _theta_by_pi(theta: jax.Array) -> jax.Array:
     return jnp.concatenate([d_alpha[..., None], dd, dU[..., _ROW[3:], _COLUMN[3:]]], -1)
 
 
-@jit
+@jax.jit
 def _divergence(theta: jax.Array, prior: jax.Array) -> jax.Array:
     B = jax.lax.linalg.triangular_solve(_factor(prior), _factor(theta), left_side=True)
     logs = theta[..., :4] - prior[..., :4]

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn._compiling import jit
 from jaxdyn.model.physical import from_pseudo_inertia, parameters, pseudo_inertia, rounding
 
 
@@ -46,7 +45,7 @@ def project_physical(pi: Any, *, margin: Any = None) -> jax.Array:
     return _project_physical(parameters("pi", pi), margin)
 
 
-@jit
+@jax.jit
 def _project_physical(pi: jax.Array, margin: Any) -> jax.Array:
     P = pseudo_inertia(pi)
     if margin is None:
