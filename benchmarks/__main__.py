@@ -94,7 +94,7 @@ def _run(part: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     if part == "trajopt":
         from benchmarks import trajopt
 
-        return trajopt.run(trajopt.SHORT_STARTS if short else trajopt.STARTS, rounds)
+        return trajopt.run(trajopt.SHORT_STARTS if short else trajopt.STARTS, rounds, options.crocoddyl)
     if part == "identification":
         from benchmarks import identification
 
@@ -139,6 +139,7 @@ def _options() -> argparse.Namespace:
         action="store_true",
         help="compile JAX peers with XLA's defaults, as their users do; MJX then takes minutes to compile",
     )
+    parser.add_argument("--crocoddyl", metavar="PYTHON", help="of an environment with Crocoddyl, beside trajopt")
     parser.add_argument("--output", type=Path, help="the JSON file; by default in benchmarks/results")
     options = parser.parse_args()
     options.only = options.only or (SHORT_PARTS if options.short else PARTS)

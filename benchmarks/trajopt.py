@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import warnings
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import jax
@@ -10,13 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdyn
-from benchmarks.measure import compile_function, forget_compiled, interleave
+from benchmarks.measure import Timing, compile_function, forget_compiled, interleave
 from benchmarks.report import say
 from benchmarks.robots import FILES, FINGERS, robot_data
 from jaxdyn.trajopt import SMALL_LOOPS, Solution, frame_position, ilqr, state, torque_minus_gravity
 
 ANCHOR = {"cost": 0.2118143809, "iterations": 12, "ms_per_iteration": 2.5}
-"""Crocoddyl's FDDP on the same problem, measured once elsewhere."""
+"""Crocoddyl's FDDP on the same problem, measured once on another machine: what is compared with if it is not at hand."""
 Q0 = np.array([0, -np.pi / 4, 0, -3 * np.pi / 4, 0, np.pi / 2, np.pi / 4])
 FRAME, STEPS, DT = "panda_hand_tcp", 100, 0.01
 STARTS, SHORT_STARTS = 256, 16
@@ -48,8 +52,45 @@ def reach(model: jaxdyn.Model, q: Any, us: Any, target: Any, **options: Any) -> 
     return ilqr(model, running, 1e3 * near + still, jnp.concatenate([q, jnp.zeros(7)]), us, dt=DT, **options)
 
 
-def run(starts: int, rounds: int) -> list[dict[str, Any]]:
-    """Time one problem, and many starts of it at once, compiled as `ilqr` is outside of `jit` and as it advises."""
+class Crocoddyl:
+    """Crocoddyl in an environment of its own, on the same core: solves the problem once for every call."""
+
+    def __init__(self, python: str, target: Any) -> None:
+        given = {"urdf": str(robot_data() / FILES["arm"]), "locked": FINGERS, "frame": FRAME, "q0": Q0.tolist(),
+                 "target": np.asarray(target).tolist(), "steps": STEPS, "dt": DT}  # fmt: skip
+        script = Path(__file__).parent / "contenders" / "crocoddyl_reach.py"
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen([python, str(script), json.dumps(given)], **pipes)
+        self.solutions: list[dict[str, Any]] = []
+
+    def __call__(self) -> None:
+        """Solve."""
+        print(file=self.process.stdin, flush=True)
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"Crocoddyl ended with {self.process.wait()}: see the message above")
+        self.solutions.append(json.loads(line))
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.communicate()
+
+    def anchor(self, timing: Timing) -> dict[str, Any]:
+        """Return its figures, of the calls that were timed (its CPU time is not this process's)."""
+        timed = self.solutions[-len(timing.samples) * timing.calls :]
+        cost, iterations = timed[-1]["cost"], timed[-1]["iterations"]
+        ms = 1e3 * median(x["cpu"] for x in timed) / iterations
+        return {"cost": cost, "iterations": iterations, "ms_per_iteration": ms}
+
+
+def run(starts: int, rounds: int, crocoddyl: str | None = None) -> list[dict[str, Any]]:
+    """Time one problem, and many starts of it at once, compiled as `ilqr` is outside of `jit` and as it advises.
+
+    Args:
+        starts: how many at once.
+        rounds: of which the median is taken.
+        crocoddyl: the Python of an environment with Crocoddyl, which then solves the same problem in turns.
+    """
     model, q = arm(), jnp.asarray(Q0)
     us, target = jax.jit(given)(model, q)
     forget_compiled()
@@ -57,21 +98,27 @@ def run(starts: int, rounds: int) -> list[dict[str, Any]]:
     found = one.function(model, q, us, target)
     iterations = int(found.iterations)
     solve = lambda: jax.block_until_ready(one.function(model, q, us, target))
-    timing = interleave({"reach": solve}, rounds=rounds)["reach"]
-    ms, error = 1e3 * timing.cpu / iterations, float(found.cost) - ANCHOR["cost"]
-    ratio = ms / ANCHOR["ms_per_iteration"]
-    say(f"trajopt, {found.message}: cost {float(found.cost):.10f}, Crocoddyl's {ANCHOR['cost']} ({error:+.1e})")
-    say(f"  iterations {iterations}, Crocoddyl's {ANCHOR['iterations']}; compiled in {one.seconds:.1f} CPU s")
-    say(f"  CPU ms per iteration {ms:.2f}, Crocoddyl's {ANCHOR['ms_per_iteration']}: ratio {ratio:.2f}")
+    peer = Crocoddyl(crocoddyl, target) if crocoddyl else None
+    timings = interleave({"reach": solve} | ({"Crocoddyl": peer} if peer else {}), rounds=rounds)
+    anchor, where = (peer.anchor(timings["Crocoddyl"]), "in turns") if peer else (ANCHOR, "on another machine")
+    if peer:
+        peer.close()
+    ms, error = 1e3 * timings["reach"].cpu / iterations, float(found.cost) - anchor["cost"]
+    ratio = ms / anchor["ms_per_iteration"]
+    say(f"trajopt, {found.message}: cost {float(found.cost):.10f}, Crocoddyl's {anchor['cost']:.10f} ({error:+.1e})")
+    say(f"  iterations {iterations}, Crocoddyl's {anchor['iterations']}; compiled in {one.seconds:.1f} CPU s")
+    say(f"  CPU ms per iteration {ms:.2f}, Crocoddyl's {anchor['ms_per_iteration']:.2f} {where}: ratio {ratio:.2f}")
     rows = [{"problem": "reach", "cost": float(found.cost), "error": error, "iterations": iterations,
-             "ms_per_iteration": ms, "ratio": ratio, "compile_cpu_s": one.seconds}]  # fmt: skip
+             "ms_per_iteration": ms, "ratio": ratio, "Crocoddyl": anchor | {"measured": where},
+             "compile_cpu_s": one.seconds}]  # fmt: skip
     qs = q[None] + SPREAD * jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (starts, 7)))
     starting = jax.jit(jax.vmap(given, in_axes=(None, 0)))(model, qs)[0]
     together = jax.vmap(reach, in_axes=(None, 0, 0, None))
     many = compile_function(together, model, qs, starting, target, options=SMALL_LOOPS)
     call = lambda: jax.block_until_ready(many.function(model, qs, starting, target))
     each = 1e3 * interleave({"starts": call}, rounds=3)["starts"].cpu / starts
-    say(f"  {starts} starts at once: {each:.1f} CPU ms per problem; {call().message}")
+    alone = anchor["iterations"] * anchor["ms_per_iteration"]
+    say(f"  {starts} starts at once: {each:.1f} CPU ms per problem, Crocoddyl's {alone:.1f} for one; {call().message}")
     rows.append({"problem": f"{starts} starts", "ms_per_problem": each, "compile_cpu_s": many.seconds})
     return [*rows, _derivative(model, q), _limited(model, q)]
 

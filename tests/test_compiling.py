@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jaxdyn
@@ -16,7 +17,7 @@ from jaxdyn import _compiling
 def cube(monkeypatch):
     """Return a function whose options ask for what no compiler does, so that it shows where they are used."""
     monkeypatch.setattr(_compiling, "SMALL_LOOPS", {"xla_backend_optimization_level": "none"})
-    monkeypatch.setattr(_compiling, "_are_known", lambda options: True)
+    monkeypatch.setattr(_compiling, "_known", dict)
     power = _compiling.jit(lambda x, n: x**n, static_argnames="n")
     return lambda x: power(x, n=3)
 
@@ -52,9 +53,8 @@ def test_alone_is_so_wherever_the_library_was_imported():
 
 
 def test_options_that_the_compiler_does_not_know_are_left_out(monkeypatch):
-    assert _compiling._are_known(tuple(jaxdyn.trajopt.SMALL_LOOPS))
+    assert _compiling._known(tuple(jaxdyn.trajopt.SMALL_LOOPS.items())) == jaxdyn.trajopt.SMALL_LOOPS
     monkeypatch.setattr(_compiling, "SMALL_LOOPS", {"no_such_option": False})
-    assert not _compiling._are_known(("no_such_option",))
     assert _compiling.jit(lambda x: 2 * x)(2.0) == 4
 
 
@@ -63,3 +63,35 @@ def test_it_is_traced_once():
     double = _compiling.jit(lambda x: traces.append(x) or 2 * x)
     assert [double(x) for x in (1.0, 2.0, 3.0)] == [2, 4, 6]
     assert len(traces) == 1
+
+
+def test_a_model_is_handed_over_in_one_array():
+    model = jaxdyn.load("arm7")
+    packed = model.packed
+    assert len(jax.tree.leaves(packed)) == 1 < len(jax.tree.leaves(model))
+    assert jax.tree.structure(packed.tree()) == jax.tree.structure(model)
+    jax.tree.map(np.testing.assert_array_equal, packed.tree(), model)
+
+
+def test_numbers_of_a_new_model_are_new():
+    """What is packed belongs to one model; another with other numbers has its own, and nothing is compiled anew."""
+    arm, q = jaxdyn.load("arm7").replace(armature=jnp.zeros(7)), jnp.full(7, 0.3)
+    heavy = arm.replace(inertia=2 * arm.inertia)
+    traces = []
+    mass = _compiling.jit(lambda model, q: traces.append(q) or jaxdyn.mass_matrix(model, q))
+    for model, factor in ((arm, 1), (heavy, 2), (arm, 1)):
+        np.testing.assert_allclose(mass(model, q), factor * jaxdyn.mass_matrix(arm, q), rtol=1e-12)
+    assert len(traces) == 1
+
+
+def test_what_may_change_or_is_elsewhere_is_not_packed():
+    model = jaxdyn.load("arm7")
+    changing = jax.tree.map(np.array, model)
+    assert changing.packed is None  # NumPy's arrays can be written to
+    mixed = model.replace(gravity=model.gravity.astype(jnp.float32))
+    assert mixed.packed is None
+    jax.jit(lambda model: pytest.fail("packed") if model.packed else None)(model)
+    before = jaxdyn.potential_energy(changing, jnp.zeros(7))
+    assert before == jaxdyn.potential_energy(model, jnp.zeros(7))
+    changing.gravity[:] *= 2
+    assert jaxdyn.potential_energy(changing, jnp.zeros(7)) == 2 * before
