@@ -26,6 +26,16 @@ from jaxdyn.model.model import Model
 # theta[1:] in U, whose last diagonal entry is 1: d1 d2 d3, s12 s23 s13, t1 t2 t3.
 _ROW, _COLUMN = np.array([0, 1, 2, 0, 1, 0, 0, 1, 2]), np.array([0, 1, 2, 1, 2, 2, 3, 3, 3])
 
+# Linear maps as arrays of zeros and ones: a single sum, where slices and stacks of entries would be many small loops.
+_INTO_FACTOR = np.zeros((10, 4, 4))
+"""Entries of U, the one in its corner last, to their places."""
+_INTO_FACTOR[np.arange(10), [*_ROW, 3], [*_COLUMN, 3]] = 1
+_INTO_PARAMETERS = np.zeros((10, 4, 4))
+"""The upper triangle of P to pi."""
+_INTO_PARAMETERS[[0, 1, 2, 3], [3, 0, 1, 2], [3, 3, 3, 3]] = 1  # m, h
+_INTO_PARAMETERS[[4, 4, 6, 6, 9, 9], [1, 2, 0, 2, 0, 1], [1, 2, 0, 2, 0, 1]] = 1  # Ixx = Pyy + Pzz, ...
+_INTO_PARAMETERS[[5, 7, 8], [0, 0, 1], [1, 2, 2]] = -1  # Ixy, Ixz, Iyz
+
 
 @jax.jit
 def pseudo_inertia(pi: Any) -> jax.Array:
@@ -49,9 +59,7 @@ def from_pseudo_inertia(P: Any) -> jax.Array:
     P = jnp.asarray(P)
     if P.shape[-2:] != (4, 4):
         raise ValueError(f"P must have shape (..., 4, 4); got {P.shape}")
-    xx, yy, zz, m = (P[..., i, i] for i in range(4))
-    h = [P[..., i, 3] for i in range(3)]
-    return jnp.stack([m, *h, yy + zz, -P[..., 0, 1], xx + zz, -P[..., 0, 2], -P[..., 1, 2], xx + yy], -1)
+    return (_like(_INTO_PARAMETERS, P) * P[..., None, :, :]).sum((-2, -1))
 
 
 def log_cholesky(pi: Any) -> jax.Array:
@@ -193,6 +201,11 @@ def parameters(name: str, value: Any) -> jax.Array:
     return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
 
 
+def _like(table: np.ndarray, x: jax.Array) -> jax.Array:
+    """Return a table (10, 4, 4) with the type of an array and as many leading axes as its (..., i, j) has."""
+    return jnp.asarray(table, x.dtype).reshape((1,) * (x.ndim - 2) + table.shape)
+
+
 def _split(x: jax.Array) -> list[jax.Array]:
     return [x[..., i] for i in range(x.shape[-1])]
 
@@ -234,9 +247,8 @@ def _log_cholesky(pi: jax.Array) -> jax.Array:
 
 def _factor(theta: jax.Array) -> jax.Array:
     """Return U (..., 4, 4)."""
-    entries = jnp.concatenate([jnp.exp(theta[..., 1:4]), theta[..., 4:]], -1)
-    U = jnp.zeros((*theta.shape[:-1], 4, 4), theta.dtype)
-    return U.at[..., _ROW, _COLUMN].set(entries).at[..., 3, 3].set(1)
+    entries = jnp.concatenate([jnp.exp(theta[..., 1:4]), theta[..., 4:], jnp.ones_like(theta[..., :1])], -1)
+    return (_like(_INTO_FACTOR, entries[..., None]) * entries[..., None, None]).sum(-3)
 
 
 def _pi_by_theta(theta: jax.Array) -> jax.Array:

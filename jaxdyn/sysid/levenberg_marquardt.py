@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdyn._numerics import safe_reciprocal
-from jaxdyn.sysid.output_error import Normal, Point, Problem
+from jaxdyn.sysid.output_error import Normal, Point, Problem, squared
 from jaxdyn.sysid.solving import RUNNING, Status, show
 
 HISTORY = ("rms", "gradient", "damping", "step")
@@ -55,7 +55,7 @@ def search(problem: Problem, tolerance: Any, target_rms: Any, max_iterations: in
         cost = problem.cost(point, residuals)
         expected = -_change(at.normal, moved)
         better = jnp.isfinite(cost) & (cost < at.cost)
-        better &= jnp.stack([jnp.isfinite(x).all() for x in normal]).all()
+        better &= jnp.isfinite(jnp.concatenate([x.ravel() for x in normal])).all()
         point, cost, residuals, normal = jax.tree.map(
             lambda new, old: jnp.where(better, new, old),
             (point, cost, residuals, normal),
@@ -72,7 +72,7 @@ def search(problem: Problem, tolerance: Any, target_rms: Any, max_iterations: in
         status = jnp.where(damping > MOST, Status.STALLED, RUNNING)
         status = jnp.where(done, Status.CONVERGED, status)
         status = jnp.where(jnp.isfinite(cost), status, Status.NOT_FINITE)
-        length = jnp.sqrt(sum((x**2).sum() for x in moved))
+        length = jnp.sqrt(sum(map(squared, moved)))
         row = jnp.stack(
             [jnp.where(jnp.isfinite(rms), rms, 0), steepness, damping, jnp.where(jnp.isfinite(length), length, 0)]
         )

@@ -23,7 +23,7 @@ from jaxdyn.simulate.system import has_only_damping
 from jaxdyn.sysid import levenberg_marquardt
 from jaxdyn.sysid.descent import descend
 from jaxdyn.sysid.levenberg_marquardt import HISTORY, Search, information
-from jaxdyn.sysid.output_error import Point, Problem, Windows
+from jaxdyn.sysid.output_error import Point, Problem, Windows, squared
 from jaxdyn.sysid.solving import Status, finite_or_zero, message, progress
 from jaxdyn.sysid.unknowns import Params, Unknowns, unknowns_of
 
@@ -205,7 +205,7 @@ def _fit(
 
 def _rms(problem: Problem, found: Search) -> jax.Array:
     weighted = finite_or_zero(problem.windows.weights * found.residuals)
-    return jnp.sqrt((weighted**2).sum() / jnp.maximum(problem.count, 1))
+    return jnp.sqrt(squared(weighted) / jnp.maximum(problem.count, 1))
 
 
 def _covariance(problem: Problem, found: Search) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -228,8 +228,7 @@ def _covariance(problem: Problem, found: Search) -> tuple[jax.Array, jax.Array, 
     rank = known.sum()
     inverse = (V * jnp.where(known, 1 / jnp.where(known, w, 1), 0)[None]) @ V.T / (root[:, None] * root[None])
     free = problem.count - rank - found.normal.g_s.size
-    scatter = (problem.windows.weights * found.residuals) ** 2
-    variance = finite_or_zero(scatter).sum() / jnp.maximum(free, 1)
+    variance = squared(finite_or_zero(problem.windows.weights * found.residuals)) / jnp.maximum(free, 1)
     unknown = (jnp.where(known[None], 0, V) ** 2).sum(1) > 1e-6
     return variance * inverse, rank, unknown
 
