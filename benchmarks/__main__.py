@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import time
 import warnings
 from pathlib import Path
@@ -22,6 +23,8 @@ SHORT_PARTS = PARTS[:6]
 def main() -> None:
     """Measure, print the report and write the JSON."""
     options = _options()
+    if importlib.util.find_spec("pinocchio") is None:
+        raise SystemExit("all ratios are to Pinocchio, which is not installed: pip install pin, or -e '.[bench]'")
     core = prepare(options.core)  # before anything imports JAX
     dispatch_inline(options.dispatch == "inline")
     warnings.filterwarnings("ignore", module="brax|frax|mujoco")

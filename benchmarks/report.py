@@ -193,6 +193,11 @@ def _compile(table: Rows, rows: Rows) -> Iterable[tuple[str, str]]:
             yield f"compile FD, CPU s: {' / '.join(here)}", shown(here)
     if "chain512" in seconds and "chain7" in seconds:
         yield "compile FD, chain512 against chain7", f"{seconds['chain512'] / seconds['chain7']:.2f}"
+    set_aside = {row["robot"]: row["temporaries_bytes"] for row in [*found, *rows]}
+    here = [name for name in (*MAIN_ROBOTS, "chain512") if name in set_aside]
+    if here:
+        values = " / ".join(f"{set_aside[name] / 1e6:.1f}" for name in here)
+        yield f"temporaries of FD, B = 1024, float64, MB: {' / '.join(here)}", values
 
 
 def _compile_derivatives(rows: Rows) -> Iterable[tuple[str, str]]:

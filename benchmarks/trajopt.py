@@ -20,7 +20,7 @@ from benchmarks.robots import FILES, FINGERS, robot_data
 from jaxdyn.trajopt import SMALL_LOOPS, Solution, frame_position, ilqr, state, torque_minus_gravity
 
 ANCHOR = {"cost": 0.2118143809, "iterations": 12, "ms_per_iteration": 2.5}
-"""Crocoddyl's FDDP on the same problem, measured once on another machine: what is compared with if it is not at hand."""
+"""Crocoddyl's FDDP on the same problem, measured once on another machine: for where it is not at hand."""
 Q0 = np.array([0, -np.pi / 4, 0, -3 * np.pi / 4, 0, np.pi / 2, np.pi / 4])
 FRAME, STEPS, DT = "panda_hand_tcp", 100, 0.01
 STARTS, SHORT_STARTS = 256, 16

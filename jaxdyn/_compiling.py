@@ -77,12 +77,14 @@ class Packed:
 
     @classmethod
     def of(cls, tree: Any) -> Packed | None:
-        """Pack a tree; return None if its leaves are not JAX arrays of one type in this computer's own memory."""
+        """Pack a tree; return None if its leaves are not JAX arrays of one kind in this computer's own memory."""
         leaves, structure = jax.tree.flatten(tree)
-        if not leaves or not all(map(_is_here, leaves)) or len({(x.dtype, x.sharding) for x in leaves}) > 1:
+        if not leaves or not all(map(_is_here, leaves)) or len(set(map(_kind, leaves))) > 1:
             return None
-        numbers = jax.device_put(np.concatenate([np.ravel(x) for x in leaves]), leaves[0].sharding)
-        if numbers.dtype != leaves[0].dtype:  # float64 is off, and was on
+        with jax.transfer_guard("allow"):
+            numbers = np.concatenate([np.ravel(x) for x in leaves])
+            numbers = jax.device_put(numbers, leaves[0].sharding if leaves[0].committed else None)
+        if _kind(numbers) != _kind(leaves[0]):  # float64 is off, and was on; or arrays now go to another device
             return None
         return cls(numbers, structure, tuple(x.shape for x in leaves))
 
@@ -91,6 +93,10 @@ class Packed:
         ends = list(itertools.accumulate(map(math.prod, self.shapes)))
         parts = zip([0, *ends], ends, self.shapes, strict=False)
         return jax.tree.unflatten(self.structure, [self.numbers[a:b].reshape(shape) for a, b, shape in parts])
+
+
+def _kind(x: jax.Array) -> tuple[Any, ...]:
+    return x.dtype, x.sharding, x.committed
 
 
 def _is_here(x: Any) -> bool:

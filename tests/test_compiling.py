@@ -1,5 +1,7 @@
 """What is called by itself has compiler options of its own; what is a part of a program has those of the whole."""
 
+import copy
+import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -95,3 +97,20 @@ def test_what_may_change_or_is_elsewhere_is_not_packed():
     assert before == jaxdyn.potential_energy(model, jnp.zeros(7))
     changing.gravity[:] *= 2
     assert jaxdyn.potential_energy(changing, jnp.zeros(7)) == 2 * before
+
+
+def test_a_model_that_is_bound_to_no_device_stays_so():
+    """So that single results mix with arrays on other devices; one that is bound stays bound."""
+    model = jaxdyn.load("arm7")
+    assert not model.packed.numbers.committed
+    assert not jaxdyn.mass_matrix(model, jnp.zeros(7)).committed
+    bound = jax.device_put(model, jax.devices()[0])
+    assert bound.packed.numbers.committed
+
+
+def test_what_is_cached_is_not_copied():
+    model = jaxdyn.load("arm7")
+    size = len(pickle.dumps(model))
+    jaxdyn.mass_matrix(model, jnp.zeros(7))
+    assert len(pickle.dumps(model)) == size
+    assert "packed" not in vars(copy.copy(model).moving)

@@ -34,7 +34,7 @@ from jaxdyn.algorithms.motion import loaded_links
 from jaxdyn.algorithms.rnea import bias_force
 from jaxdyn.model import Model
 from jaxdyn.model.consistency import massless_joints_of
-from jaxdyn.recursion import Known, tiled
+from jaxdyn.recursion import Known, batched, tiled
 from jaxdyn.spatial import ArticulatedInertia, Force
 
 LONG = 24
@@ -112,8 +112,10 @@ _forward_dynamics_of_state = in_all_forms(
     like=lambda model, q, qd, tau, *rest: like_vector(tau, model, q, qd, rest),
     single_from=8,  # about one point for the whole robot, light links are differences of large numbers
 )
-_mass_matrix_inverse_of_state = implicit.inverse(
-    tiled(_mass_matrix_inverse, tile=tile_of_rows(row=20_000, width=lambda model: model.nv), like=matrix_like)
+# Its derivatives go through the recursion: -M^-1 dM M^-1 takes three times as long, and of a light tip in float32
+# cancels (measured).
+_mass_matrix_inverse_of_state = batched(
+    _mass_matrix_inverse, tile=tile_of_rows(row=20_000, width=lambda model: model.nv), like=matrix_like
 )
 _regular: WeakSet[Model] = WeakSet()
 

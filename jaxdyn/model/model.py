@@ -209,6 +209,10 @@ class Model:
             raise ValueError(f"a model's numbers are floating-point; got {wanted.name}")
         return jax.tree.map(lambda x: jnp.asarray(x, wanted), self)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is cached."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
     def __repr__(self) -> str:
         t = self.topology
         return (

@@ -14,6 +14,7 @@ from helpers.states import FORMS, forces, in_form, quickly, random_state, relati
 
 import jaxdyn
 from jaxdyn import ModelBuilder
+from jaxdyn.algorithms import plain
 from jaxdyn.model.random_models import random_tree
 from jaxdyn.spatial import Mat3, RigidInertia, Transform, Vec3
 
@@ -108,7 +109,27 @@ def test_motion_depends_on_nothing_but_the_moving_part_of_a_model(found):
     jax.tree.map(np.testing.assert_array_equal, vars(found["known in part"]), vars(found["as it is"]))
 
 
-def test_the_order_of_siblings_does_not_matter(quadruped):
+def test_every_joint_type_equals_its_plain_twin(forest):
+    """Three trees, one of them floating, with all joint types, mimic joints too."""
+    s = random_state(forest)
+    twins = quickly(lambda s: plain_forces(forest, s))(s)
+    for form in FORMS:
+        for key, value in in_form[form](forest, s).items():
+            assert relative(value, twins[key]) < 1e-11, (form, key)
+
+
+def plain_forces(model, s):
+    """Return what `forces` does, by the plain twins."""
+    q, qd, f_ext = s["q"], s["qd"], s["f_ext"]
+    return {
+        "tau": plain.inverse_dynamics(model, q, qd, s["qdd"], f_ext=f_ext),
+        "M": plain.mass_matrix(model, q),
+        "qdd": plain.forward_dynamics(model, q, qd, s["tau"], f_ext=f_ext),
+    }
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_order_of_siblings_does_not_matter(quadruped, form):
     """Bodies added in another order are numbered otherwise: results are permuted, nothing else."""
     builder = ModelBuilder.from_model(quadruped)
     builder.links.reverse()
@@ -119,8 +140,8 @@ def test_the_order_of_siblings_does_not_matter(quadruped):
         there[what] = np.concatenate([np.r_[places(name)] for name in quadruped.joint_names])
     s = random_state(quadruped)
     order = {"q": there["q"], "qd": there["qd"], "qdd": there["qd"], "tau": there["qd"], "f_ext": there["bodies"]}
-    theirs = in_form["dense"](turned, {name: x[np.argsort(order[name])] for name, x in s.items()})
-    ours = in_form["dense"](quadruped, s)
+    theirs = in_form[form](turned, {name: x[np.argsort(order[name])] for name, x in s.items()})
+    ours = in_form[form](quadruped, s)
     assert relative(theirs["tau"][there["qd"]], ours["tau"]) < 1e-13
     assert relative(theirs["qdd"][there["qd"]], ours["qdd"]) < 1e-11
     assert relative(theirs["M"][np.ix_(there["qd"], there["qd"])], ours["M"]) < 1e-13
