@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.algorithms import arguments
+from jaxdyn.algorithms.aba import require_regular
 from jaxdyn.algorithms.articulation import articulation, tile_of_rows
 from jaxdyn.algorithms.motion import link_inertias, moving_links, world_in_motion
 from jaxdyn.algorithms.rnea import bias_force
@@ -168,6 +169,8 @@ def operational_inertias_inverse(model: Model, q: Any, *, rigid: bool = False) -
         (nbodies, 6, 6), world axes, about each body's origin: accelerations by forces.
     """
     q = spatial_operators(model, q).source.q
+    if not rigid:
+        require_regular(model)
     return _operational_inertias(model, q, rigid=rigid) if model.nbodies else jnp.zeros((0, 6, 6), q.dtype)
 
 

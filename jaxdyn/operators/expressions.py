@@ -174,6 +174,16 @@ class Expression:
             for name in (factor.names if isinstance(factor, Expression) else {factor.name})
         }
 
+    @property
+    def sources(self) -> set[int]:
+        """Numbers of the sources of all operators in it."""
+        return {
+            source
+            for term in self.terms
+            for factor in term.factors
+            for source in (factor.sources if isinstance(factor, Expression) else {factor.source})
+        }
+
     def inverse(self) -> Expression | None:
         """Return the inverse, where the algebra gives one without solving: by known operators.
 

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import cho_solve
 
+from jaxdyn._checks import number
 from jaxdyn._numerics import safe_sqrt
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.articulation import tile_of_rows
@@ -33,9 +33,37 @@ def _frames(model: Model, frame: Names, point: Any) -> tuple[tuple[str, ...], An
     """Return names and points of one frame or several."""
     if isinstance(frame, str):
         return (frame,), None if point is None else [point]
+    if not isinstance(frame, Sequence) or not all(isinstance(name, str) for name in frame):
+        raise TypeError(f"frame must be the name of a body or frame, or a sequence of names; got {frame!r}")
     if point is not None and np.shape(point) != (len(frame), 3):
         raise ValueError(f"point must have shape ({len(frame)}, 3), one for each frame; got {np.shape(point)}")
     return tuple(frame), point
+
+
+def _moving_frames(model: Model, frame: Names, point: Any) -> tuple[tuple[str, ...], Any]:
+    """Return the same, or raise a ValueError if no joint moves one of them."""
+    names, points = _frames(model, frame, point)
+    for name in names:
+        if not sum(model.topology.joints[k].nv for k in _inboard(model, name)):
+            raise ValueError(f"frame {name!r} is fixed to the world: no joint moves it, so it shows no inertia")
+    return names, points
+
+
+def _inboard(model: Model, frame: str) -> list[int]:
+    """Return the bodies from the one that carries a frame to the root."""
+    found, body = [], model.body_index(frame)
+    while body >= 0:
+        found.append(body)
+        body = model.parents[body]
+    return found
+
+
+def _damping(value: Any, dtype: Any) -> jax.Array:
+    """Return a damping as an array; if its value is known, raise a ValueError unless it is finite and not negative."""
+    delta = number("damping", value, dtype)
+    if not isinstance(value, jax.core.Tracer) and not 0 <= float(np.asarray(value)) < np.inf:
+        raise ValueError(f"damping must be finite and not negative; got {value}")
+    return delta
 
 
 def _at_frames(s: SpatialOperators, names: tuple[str, ...], points: Any, *, rigid: bool) -> jax.Array:
@@ -65,7 +93,7 @@ def operational_space_inertia_inverse(model: Model, q: Any, frame: Names, point:
     Args:
         model: the model, without mimic joints.
         q: configuration, (nq,).
-        frame: name of a body or frame, or several.
+        frame: name of a body or frame, or several. One that no joint moves is refused.
         point: a point in that frame, (3,), or in each, (frames, 3); their origins if not given.
 
     Returns:
@@ -77,7 +105,7 @@ def operational_space_inertia_inverse(model: Model, q: Any, frame: Names, point:
         >>> jaxdyn.operators.operational_space_inertia_inverse(model, jaxdyn.neutral(model), "tool").shape
         (6, 6)
     """
-    return _at_frames(spatial_operators(model, q), *_frames(model, frame, point), rigid=False)
+    return _at_frames(spatial_operators(model, q), *_moving_frames(model, frame, point), rigid=False)
 
 
 def operational_space_inertia(
@@ -85,7 +113,12 @@ def operational_space_inertia(
 ) -> jax.Array:
     r"""Compute the inertia that a frame shows to forces on it.
 
-    .. math:: \Lambda = (S J M^{-1} J^T S^T + \delta\,1)^{-1}
+    .. math:: \Lambda = (S J M^{-1} J^T S^T + \delta\,1)^{+}
+
+    + is the inverse where the frame moves in all directions of the task. At singular poses, and of an arm with too few
+    joints, it is the pseudo-inverse: directions in which the frame cannot move drop out, with inertia zero. An
+    eigenvalue x becomes :math:`x^4 / (x^5 + c^5)`, with c the trace times :math:`\epsilon^{3/4}` (2e-12 in float64,
+    6e-6 in float32): 1 / x where x is larger than c, zero where it is rounding, and smooth between the two.
 
     Args:
         model: the model, without mimic joints.
@@ -93,12 +126,11 @@ def operational_space_inertia(
         frame: name of a body or frame, or several.
         point: a point in that frame, (3,), or in each, (frames, 3); their origins if not given.
         rows: which of the 6 directions (of 6 frames: 6 each) are the task, in order; all if not given.
-        damping: delta, 1/kg. If not given, a few units in the last place of the mean of the diagonal: nothing
-            where the frame moves in all directions of the task. In a direction in which it cannot move the inertia
-            is 1 / delta: large, but finite, with finite derivatives.
+        damping: delta, 1/kg, not negative; zero if not given. If it is larger than c the inertia is 1 / delta at most,
+            and just that in a direction in which the frame cannot move; nothing drops out.
 
     Returns:
-        Lambda, (rows, rows), symmetric positive definite.
+        Lambda, (rows, rows), symmetric positive semidefinite; finite, with finite derivatives, at every pose.
     """
     inverse = operational_space_inertia_inverse(model, q, frame, point)
     return _inverted(inverse[_picked(rows, len(inverse))], damping)
@@ -119,17 +151,50 @@ def _rows(rows: Any, size: int) -> np.ndarray:
 
 
 def _inverted(X: jax.Array, damping: Any) -> jax.Array:
-    least = 8 * jnp.finfo(X.dtype).eps * jnp.trace(X) / len(X) + jnp.finfo(X.dtype).tiny ** 0.5
-    delta = least if damping is None else jnp.asarray(damping, X.dtype)
-    one = jnp.eye(len(X), dtype=X.dtype)
-    X = (X + X.T) / 2 + delta * one
-    return cho_solve((jnp.linalg.cholesky(X), True), one)
+    """Return (X + damping)^+: 1 / x of eigenvalues x that are more than rounding, zero of the others."""
+    delta = _damping(0.0 if damping is None else damping, X.dtype)
+    X = (X + X.T) / 2 + delta * jnp.eye(len(X), dtype=X.dtype)
+    info = jnp.finfo(X.dtype)
+    c = info.eps**0.75 * jnp.trace(X) + info.tiny**0.5
+    return _powers_over(X / c)[-1] / c
+
+
+_POWER = 5
+_CYCLE = np.zeros((_POWER,) * 3)
+for _i, _k in np.ndindex(_POWER, _POWER):
+    _CYCLE[_i, _k, (_i + _k + 1) % _POWER] = 1 if _i + _k + 1 < _POWER else -1
+
+
+@jax.custom_jvp
+def _powers_over(X: jax.Array) -> jax.Array:
+    """Return Y_j = X^j (1 + X^5)^-1 for j = 0 to 4, of a symmetric positive semidefinite matrix.
+
+    By eigenvectors, so that rounding in directions that drop out does not reach the others; they may be several to an
+    eigenvalue, where their derivatives do not exist. Those of all Y_j are in Y_j again:
+    dY_j is the sum of Y_i dX Y_k over i + k + 1 = j, less that over i + k + 1 = j + 5.
+    """
+    x, U = jnp.linalg.eigh(X, symmetrize_input=False)
+    x = jnp.maximum(x, 0)  # below is rounding
+    y = jnp.stack([x**j / (1 + x**_POWER) for j in range(_POWER)])
+    return jnp.einsum("ax,jx,bx->jab", U, y, U)
+
+
+@_powers_over.defjvp
+def _powers_over_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    Y = _powers_over(*primals)
+    return Y, jnp.einsum("ikj,iab,bc,kcd->jad", jnp.asarray(_CYCLE, Y.dtype), Y, tangents[0], Y)
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class OperationalSpace:
-    r"""The dynamics of a task, :math:`\Lambda \ddot x + \mu + p = F` with joint forces :math:`J^T F`."""
+    r"""The dynamics of a task, :math:`\Lambda \ddot x + \mu + p = F` with joint forces :math:`J^T F`.
+
+    Directions in which the task cannot move drop out of all that has Lambda in it, unless there is damping (see
+    `operational_space_inertia`): inertia, mu and p have no part in them, the consistent inverse takes none of an
+    acceleration's, and 1 - Jbar J is the projector onto the accelerations that do not move the task, at singular poses
+    and of arms with few joints too. With a damping it is one up to delta Lambda.
+    """
 
     inertia: jax.Array
     """Lambda, (rows, rows)."""
@@ -211,7 +276,7 @@ def operational_space_dynamics(
     """
     s = spatial_operators(model, q)
     q, qd = arguments.vectors(model, q=q, qd=qd)
-    names, points = _frames(model, frame, point)
+    names, points = _moving_frames(model, frame, point)
     J, B = s.J(*names, points=points), s.B(*names, points=points)
     picked = _rows(rows, J.shape[0])
     X = _at_frames(s, names, points, rigid=False)[np.ix_(picked, picked)]
@@ -258,8 +323,9 @@ def jacobian_gram(model: Model, q: Any, frame: Names, point: Any = None) -> jax.
 def manipulability(model: Model, q: Any, frame: Names, point: Any = None, *, rows: Any = None) -> jax.Array:
     r"""Compute the volume of the velocities of a frame at joint velocities of length one, :math:`\sqrt{\det J J^T}`.
 
-    Arguments as in `operational_space_inertia`. Zero where the frame cannot move in all directions of the task, with
-    derivatives zero there.
+    Arguments as in `operational_space_inertia`. Where the frame cannot move in all directions of the task it is zero up
+    to the root of the determinant's rounding, about 1e-8 in float64. It has a kink there: its derivatives are zero if
+    the determinant comes out as zero or less, else they are rounding.
     """
     gram = jacobian_gram(model, q, frame, point)
     return safe_sqrt(jnp.linalg.det(gram[_picked(rows, len(gram))]))
@@ -302,8 +368,8 @@ def jacobian_normal_inverse(model: Model, q: Any, frame: str, point: Any = None,
         q: configuration, (nq,).
         frame: name of a body or frame.
         point: a point in that frame, (3,); its origin if not given.
-        damping: delta. Where it is zero all joints must move the frame, and not more than six: J must have full
-            column rank, which fails at singular poses.
+        damping: delta, not negative. Where it is zero all joints must move the frame, and not more than six: J must
+            have full column rank, which fails at singular poses.
 
     Returns:
         (nv, nv).
@@ -313,11 +379,7 @@ def jacobian_normal_inverse(model: Model, q: Any, frame: str, point: Any = None,
         raise TypeError(f"frame must be the name of one body or frame; got {frame!r}")
     if not model.nv:
         return jnp.zeros((0, 0), s.I.dtype)
-    body = model.body_index(frame)
-    moves, outboard = set(), body
-    while outboard >= 0:
-        moves.add(outboard)
-        outboard = model.parents[outboard]
+    moves, delta = _inboard(model, frame), _damping(damping, s.source.q.dtype)
     undamped = not isinstance(damping, jax.core.Tracer) and not np.all(np.asarray(damping))
     if undamped and (len(moves) < model.nbodies or model.nv > 6):
         raise ValueError(
@@ -325,5 +387,4 @@ def jacobian_normal_inverse(model: Model, q: Any, frame: str, point: Any = None,
             f"{model.nv} degrees of freedom (at most 6); give a damping"
         )
     (at,) = s.B(frame, points=None if point is None else [point]).frames
-    damping = jnp.asarray(damping, s.source.q.dtype)
-    return _normal_inverse_jitted(model, s.source.q, at.body[0], at.point[0], damping)
+    return _normal_inverse_jitted(model, s.source.q, at.body[0], at.point[0], delta)

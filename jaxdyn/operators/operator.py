@@ -79,13 +79,12 @@ class Operator:
         """
         self._require_single()
         sign, scalars, expression = self._scale
-        if expression == expressions.newton_euler(source := self._only_source):
-            model = self.sources[source].model  # the filter for this matrix is the one without armature
-            bare = Source(model.replace(armature=jnp.zeros_like(model.armature)), self.sources[source].q)
-            found = Operator((bare,), (), (), expressions.mass_matrix()).inv()
+        if (bare := self._without_armature(expression)) is not None:
+            found = bare.inv()
         else:
             inverse = expression.inverse()
             if inverse is None:
+                self._require_one_source(expression)
                 raise ValueError(
                     f"{self} has no inverse in the algebra. It is known of phi, psi, I - E_phi, I - E_psi, D, L, m, "
                     "I + H @ phi @ K, I - H @ psi @ K, H @ phi @ M @ phi.T @ H.T + A, of products of such, and of "
@@ -104,12 +103,21 @@ class Operator:
         """Return the logarithm of the absolute value of the determinant, in O(N), where the algebra has it."""
         self._require_single()
         _, scalars, expression = self._scale
-        power = _power_of_roots(expression)
-        if power is None or len(self.sources) != 1:
-            raise ValueError(f"the determinant of {self} is not known; it is of phi, psi, D, L, m, the mass matrix")
-        source = self.sources[0]
-        moving = Source(source.model.moving, source.q)
-        of_roots = power * _sum_of_log_roots(moving) if power and source.model.nv else jnp.zeros((), self.dtype)
+        if (bare := self._without_armature(expression)) is not None:
+            of_roots = bare.logdet()
+        else:
+            power, used = _power_of_roots(expression), sorted(expression.sources)
+            if power is None or len(used) > 1:
+                self._require_one_source(expression)
+                raise ValueError(
+                    f"the determinant of {self} is not known; it is of phi, psi, D, L, m, the mass matrix and "
+                    "H @ phi @ M @ phi.T @ H.T, and of products of the first five"
+                )
+            source = self.sources[used[0] if used else 0]
+            of_roots = jnp.zeros((), self.dtype)
+            if power and source.model.nv:
+                require_regular(source.model)
+                of_roots = power * _sum_of_log_roots(Source(source.model.moving, source.q))
         return of_roots + self.shape[0] * sum(jnp.log(jnp.abs(self.scalars[i])) for i in scalars)
 
     def as_matrix(self) -> jax.Array:
@@ -159,6 +167,10 @@ class Operator:
 
     def __sub__(self, other: Operator) -> Operator:
         return self._sum(other, lambda a, b: a - b)
+
+    def __rsub__(self, other: Any) -> Operator:
+        """Refuse what is not an operator."""
+        return self._sum(other, lambda a, b: b - a)
 
     def __neg__(self) -> Operator:
         return self._with(-self.expression)
@@ -217,10 +229,27 @@ class Operator:
         term = self.expression.terms[0]
         return term.sign, term.scalars, Expression.of(*term.factors)
 
-    @property
-    def _only_source(self) -> int:
-        factors = self.expression.terms[0].factors
-        return factors[0].source if factors and isinstance(factors[0], Atom) else 0
+    def _without_armature(self, expression: Expression) -> Operator | None:
+        """Return H phi M phi* H* as the mass matrix of a robot without armature, whose filter is the one for it."""
+        source = min(expression.sources, default=0)
+        if expression != expressions.newton_euler(source):
+            return None
+        model, q = self.sources[source].model, self.sources[source].q
+        bare = Source(model.replace(armature=jnp.zeros_like(model.armature)), q)
+        return Operator((bare,), (), (), expressions.mass_matrix())
+
+    def _require_one_source(self, expression: Expression) -> None:
+        """Raise a ValueError where an inverse or determinant would be known if all operators came from one call."""
+        count = len(expression.sources)
+        if count < 2:
+            return
+        alike = expression.moved((0,) * len(self.sources), 0, 0)
+        if alike == expressions.newton_euler() or alike.inverse() is not None:
+            raise ValueError(
+                f"{self} is known to the algebra, but its operators come from {count} different calls of "
+                "spatial_operators, or went into jit one by one, and may belong to different configurations: take them "
+                "all from what one call returns, and hand that to jit as one argument"
+            )
 
     def _sum(self, other: Any, join: Any) -> Operator:
         if not isinstance(other, Operator):

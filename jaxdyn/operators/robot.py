@@ -137,7 +137,10 @@ class SpatialOperators:
         return Operator((self.source,), (), (Frames(bodies, at),), Expression.of(Atom("B")))
 
     def J(self, *frames: str, points: Any = None) -> Operator:
-        """Joint to frames: the Jacobian B* phi* H* (001 (1)); arguments as of `B`."""
+        """Joint to frames: the Jacobian B* phi* H* (001 (1)); arguments as of `B`.
+
+        All frames' velocities are in world axes, so that J("left") - J("right") gives that of one relative to another.
+        """
         return self.B(*frames, points=points).T @ self.phi.T @ self.H.T
 
 

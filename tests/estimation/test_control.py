@@ -176,11 +176,15 @@ def test_003_31_armstrongs_variant_gives_the_constraint_forces(case):
 
 
 def test_003_29_31_with_the_complementary_projection_itself(case):
-    """Q from a decomposition of the joint's columns; psi_P instead of I f_c - psi_P, or f_c for I f_c, would not do."""
+    """Q from a decomposition of the joint's columns; psi_P instead of I f_c - psi_P, or f_c for I f_c, would not do.
+
+    As they are printed, (29) has lost Psi, and (31) has the inverse of Psi_PQ, which is square if the joint has three
+    columns: both fail.
+    """
     model, ((*_, rotors), (_, s, x)) = case
     assert rotors is not x
     size = np.abs(x["reactions"].total).max()
-    seen = 0.0
+    seen, square = 0.0, 0
     for k, name in enumerate(model.joint_names):
         own = range(model.nv)[model.qd_slice(name)]
         P = x["J"][k][:, own]
@@ -190,11 +194,17 @@ def test_003_29_31_with_the_complementary_projection_itself(case):
         Phi = QQ - PQ.T @ np.linalg.solve(PP, PQ)
         left = Psi - Psi @ P @ np.linalg.solve(PP, P.T @ Psi)
         assert relative(Q @ Phi @ Q.T, left, scale=np.abs(Psi).max()) < 1e-11  # (29)
+        assert relative(Q @ Phi @ Q.T, left - Psi, scale=np.abs(Psi).max()) > 1e-3
         phi = Q.T @ psi + PQ.T @ np.linalg.solve(PP, tau - P.T @ psi)
         force = Phi @ Q.T @ a + phi  # (31)
         assert relative(Q @ force, x["reactions"].constraint[k], scale=size) < 1e-11
+        if len(own) == 3:
+            square += 1
+            printed = Q.T @ psi + PQ.T @ np.linalg.solve(PQ, tau - P.T @ psi)
+            assert relative(Q @ (Phi @ Q.T @ a + printed), x["reactions"].constraint[k], scale=size) > 1e-3
         assert relative(P.T @ x["reactions"].total[k], tau, scale=size) < 1e-11  # (43)
         seen = max(seen, np.abs(P.T @ P - np.eye(len(own))).max())
+    assert square
     assert seen > 1e-3 or "universal" not in model.joint_types  # the columns are not orthonormal
 
 

@@ -3,14 +3,69 @@
 With and without armature: it is the noise of the filter's measurements, and some identities need its absence.
 """
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.states import relative
+from helpers.states import long, quickly, relative
+from operators.conftest import NAMES, OUT_OF_JOINTS, ROBOTS, Case, by_numpy
 
+import jaxdyn
+from jaxdyn.model.random_models import random_tree
+from jaxdyn.operators import spatial_operators
 from jaxdyn.operators.dynamics import nearest_common
+from jaxdyn.operators.mechanism import Mechanism
+from jaxdyn.recursion import batched
 
 TOLERANCE = 1e-11
+FIXED = "tree on a fixed base"
 ARMATURE = pytest.mark.parametrize("armature", [True, False], ids=["armature", "no armature"])
+
+
+def _operators(model, q):
+    """Return the matrices of all operators, (rows, columns, batch), by their own sweeps; none of a transpose."""
+    robot = Mechanism(model, q, root_axes=False, columns=True)
+    found = {}
+    for name in NAMES:
+        into = "joint" if name in OUT_OF_JOINTS else "body"
+        out = "joint" if name in {"H", *OUT_OF_JOINTS} - {"G", "K"} else "body"
+        size = model.nv if into == "joint" else 6 * model.nbodies
+        x = robot.take(into, jnp.eye(size, dtype=q.dtype)[..., None])
+        found[name] = robot.give(out, robot.apply(name, False, x))
+    found["Omega"] = robot.joints.by_body(Mechanism(model, q, root_axes=False, columns=False).Omega()).to_array()
+    return found
+
+
+class FixedBase(Case):
+    """A tree whose joints have one column each, with and without armature, by a smaller program."""
+
+    def __init__(self):
+        model = random_tree(6, seed=2, joints=("continuous", "revolute", "prismatic"), armature=True)
+        rng = np.random.default_rng(3)
+        self.model, nv = model, model.nv
+        self.q, (self.qd, self.qdd, self.tau) = rng.normal(size=model.nq), rng.normal(size=(3, nv))
+        armatures = np.stack([np.asarray(model.armature), np.zeros(nv)])
+        of_state = batched(_operators, tile=lambda *args: 8)
+
+        def everything(q, armature):
+            robot = model.replace(armature=armature)
+            of_bodies = jax.vmap(lambda v: jaxdyn.body_velocities(model, q, v, axes="world"))(jnp.eye(nv))
+            poses = jaxdyn.forward_kinematics(model, q), jnp.moveaxis(of_bodies, 0, 2)
+            return of_state(robot.moving, q), jaxdyn.mass_matrix(robot, q), poses
+
+        found, mass_matrix, poses = quickly(jax.vmap(everything, (None, 0)))(self.q, armatures)
+        (rotation, position), jacobians = jax.tree.map(lambda x: x[0], poses)
+        self.mass_matrix, self.Omega = list(mass_matrix), list(np.moveaxis(found.pop("Omega"), 3, 1))
+        self.found = [{name: x[k] for name, x in found.items()} for k in range(2)]
+        self.truth = []
+        for A in armatures:
+            dense = by_numpy(model, position, rotation, jacobians, A)
+            self.truth.append({name: X for name, X in dense.items() if not name.endswith(".T")})
+
+
+@pytest.fixture(scope="module", params=["tree on a floating base", FIXED, long("chain")])
+def case(request):
+    return FixedBase() if request.param == FIXED else Case(ROBOTS[request.param]())
 
 
 def test_every_operator_and_transpose_equals_its_definition(case):
@@ -36,8 +91,8 @@ ALWAYS = {
     "001 appendix: phi^-1 = I - E_phi": lambda s: (s.I, s.phi @ (s.I - s.E_phi)),
     "001 lemma 5: psi^-1 = phi^-1 + K H": lambda s: (np.linalg.inv(s.psi) - np.linalg.inv(s.phi), s.K @ s.H),
     "001 (16), lemma 4: (I - H psi K) H phi = H psi": lambda s: ((s.one - s.H @ s.psi @ s.K) @ s.H @ s.phi, s.H @ s.psi),
-    "its dual: phi K (I - H psi K) = psi K": lambda s: (s.phi @ s.K @ (s.one - s.H @ s.psi @ s.K), s.psi @ s.K),
-    "phi M phi* = (phi - I) tau_bar P + (I + phi K H) P phi*": lambda s: (
+    "001 lemma 4, its dual: phi K (I - H psi K) = psi K": lambda s: (s.phi @ s.K @ (s.one - s.H @ s.psi @ s.K), s.psi @ s.K),
+    "001 appendix, lemma 1: phi M phi* = (phi - I) tau_bar P + (I + phi K H) P phi*": lambda s: (
         s.phi @ s.M @ s.phi.T, (s.phi - s.I) @ s.tau_bar @ s.P + (s.I + s.phi @ s.K @ s.H) @ s.P @ s.phi.T,
     ),
     "001 appendix: M = P - E_psi P E_phi*": lambda s: (s.M, s.P - s.E_psi @ s.P @ s.E_phi.T),
@@ -45,30 +100,37 @@ ALWAYS = {
         s.M, s.P - s.E_phi @ s.P @ s.E_phi.T + s.K @ s.D @ s.K.T,
     ),
     "001 (10): E_psi = E_phi - K H": lambda s: (s.E_psi, s.E_phi - s.K @ s.H),
-    "000 (40): Joseph's form with noise": lambda s: (
+    "000 (51): Joseph's form, with noise": lambda s: (
         s.P_plus, s.tau_bar @ s.P @ s.tau_bar.T + s.G @ s.A @ s.G.T,
     ),
-    "000 (41): D = H P H* + R": lambda s: (s.D, s.H @ s.P @ s.H.T + s.A),
+    "000 (50): P+ = tau_bar P = P tau_bar*": lambda s: (
+        np.stack([s.P_plus, s.P_plus]), np.stack([s.tau_bar @ s.P, s.P @ s.tau_bar.T]),
+    ),
+    "000 (37): P = M + phi P+ phi*": lambda s: (s.P, s.M + s.E_phi @ s.P_plus @ s.E_phi.T),
+    "000 (38), (57) with noise: D = H P H* + R": lambda s: (s.D, s.H @ s.P @ s.H.T + s.A),
     "000 (39): G D = P H*": lambda s: (s.G @ s.D, s.P @ s.H.T),
     "001 section 6: M = m m*": lambda s: (s.MM, s.m @ s.m.T),
-    "m is the Cholesky factor from tip to base": lambda s: (
+    "001 (11), 002 section 3: m is the Cholesky factor from tip to base": lambda s: (
         _tip_to_base(s, s.m), np.linalg.cholesky(_tip_to_base(s, s.MM)),
+    ),
+    "001 (19), (20): phi* H* M^-1 H phi = psi* H* D^-1 H psi": lambda s: (
+        s.phi.T @ s.H.T @ np.linalg.solve(s.MM, s.H @ s.phi), s.psi.T @ s.H.T @ s.D_inverse @ s.H @ s.psi,
     ),
     "001 (20): Omega is the diagonal of phi* H* M^-1 H phi": lambda s: (
         np.stack(_blocks(s.phi.T @ s.H.T @ np.linalg.inv(s.MM) @ s.H @ s.phi)), s.Omega,
     ),
 }  # fmt: skip
 WITHOUT_ARMATURE = {
-    "001: H G = I": lambda s: (s.H @ s.G, s.one),
-    "001: I + H phi K = H phi G": lambda s: (s.one + s.H @ s.phi @ s.K, s.H @ s.phi @ s.G),
+    "001 (9), 000 XI: H G = I": lambda s: (s.H @ s.G, s.one),
+    "001 (11): I + H phi K = H phi G": lambda s: (s.one + s.H @ s.phi @ s.K, s.H @ s.phi @ s.G),
     "002 (B.6): tau_bar P H* = 0": lambda s: (s.I + s.tau_bar @ s.P @ s.H.T @ s.H, s.I),
     "000 XI: H P+ = 0": lambda s: (s.one + s.H @ s.P_plus @ s.H.T, s.one),
     "001 (8): M = P - E_psi P E_psi*": lambda s: (s.M, s.P - s.E_psi @ s.P @ s.E_psi.T),
-    "001: H phi tau_bar = H phi E_psi": lambda s: (s.H @ s.phi @ s.tau_bar, s.H @ s.phi @ s.E_psi),
-    "phi M phi* H* = (I + phi K H) P phi* H*": lambda s: (
+    "001 (10): H phi tau_bar = H phi E_psi": lambda s: (s.H @ s.phi @ s.tau_bar, s.H @ s.phi @ s.E_psi),
+    "001 (3), lemma 1: phi M phi* H* = (I + phi K H) P phi* H*": lambda s: (
         s.phi @ s.M @ s.phi.T @ s.H.T, (s.I + s.phi @ s.K @ s.H) @ s.P @ s.phi.T @ s.H.T,
     ),
-    "000 (38): P+ = tau_bar P tau_bar*": lambda s: (s.P_plus, s.tau_bar @ s.P @ s.tau_bar.T),
+    "000 (51): P+ = tau_bar P tau_bar*": lambda s: (s.P_plus, s.tau_bar @ s.P @ s.tau_bar.T),
 }  # fmt: skip
 MISPRINTS = {
     "002 (4.8): psi = -phi tau_bar": lambda s: (s.E_psi, -s.E_phi @ s.tau_bar),
@@ -170,3 +232,30 @@ def test_001_section_6_velocities_from_total_rates(case, armature):
     inboard = s.E_phi.T @ V
     assert relative(s.tau_bar.T @ inboard, s.E_psi.T @ V) < TOLERANCE
     assert (relative(s.tau_bar.T @ V, s.tau_bar.T @ inboard) < TOLERANCE) == (not armature)
+
+
+def test_000_xi_articulated_inertias_know_their_subtree_only():
+    """P(k), in the axes of body k, and D(k) do not change with joints outside the subtree of k.
+
+    By joints of other branches the derivatives are exactly zero. By those inboard, and by that of k itself, they are zero
+    up to rounding: all bodies are turned into common axes, and back.
+    """
+    model = random_tree(6, seed=3, joints=("revolute", "prismatic"), branching=0.6)
+    n, common = model.nbodies, nearest_common(model.parents)[:-1, :-1]
+    q = np.random.default_rng(5).normal(size=n)
+
+    def inertias(q):
+        s, (R, _) = spatial_operators(model, q), jaxdyn.forward_kinematics(model, q)
+        P = (s.P @ jnp.tile(jnp.eye(6), (n, 1))).reshape((n, 2, 3, 2, 3))
+        return s.D @ jnp.ones(n), jnp.einsum("kia,kxiyj,kjb->kxayb", R, P, R)
+
+    slopes = quickly(jax.jacfwd(inertias))(q)
+    k, j = np.indices((n, n))
+    inside, inboard = (common == k) & (k != j), common == j
+    other = ~inside & ~inboard
+    assert np.any(other)
+    for slope in slopes:
+        slope = np.moveaxis(slope, -1, 1)  # by k and j
+        assert np.all(slope[other] == 0)
+        assert np.abs(slope[inboard]).max() < 1e-14 * np.abs(slope).max()
+        assert np.abs(slope[inside]).max() > 0.1 * np.abs(slope).max()

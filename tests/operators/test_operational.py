@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.states import quickly, random_state, relative
+from helpers.states import long, quickly, random_state, relative
 
 import jaxdyn
 from jaxdyn import operators
@@ -114,7 +114,10 @@ def test_a_task_that_fits_the_arm_is_exact(two_links):
 
 
 def test_singular_poses_and_few_joints_give_finite_values_and_gradients(two_links):
-    """Two joints move the tip in two of six directions, and the straight arm in one; the inertia is 1 / delta at most."""
+    """Two joints move the tip in two of six directions, and the straight arm in one.
+
+    With damping the inertia is 1 / delta at most; without, it is the pseudo-inverse: other directions drop out.
+    """
 
     def inertias(q):
         whole = operators.operational_space_inertia_inverse(two_links, q, "lower", TIP)
@@ -124,11 +127,13 @@ def test_singular_poses_and_few_joints_give_finite_values_and_gradients(two_link
     for q in (STRAIGHT, BENT):
         whole, found = quickly(inertias)(q)
         assert np.linalg.matrix_rank(whole, tol=1e-9) == 2
-        for Lambda, delta in zip(found, (None, 1e-3) * 2, strict=True):
+        for Lambda, delta in zip(found[1::2], (1e-3, 1e-3), strict=True):
             size = np.linalg.eigvalsh(Lambda)
-            assert np.all(np.isfinite(size))
             assert size.min() > 0
-            assert delta is None or size.max() <= (1 + 1e-9) / delta
+            assert size.max() <= (1 + 1e-9) / delta
+        for Lambda, X in zip(found[::2], (whole, whole[np.ix_((3, 5), (3, 5))]), strict=True):
+            assert relative(Lambda, np.linalg.pinv(X, rcond=1e-9)) < 1e-4  # of directions that drop out, rounding
+            assert np.linalg.eigvalsh(Lambda).min() > -1e-12
 
     def task(q):
         Lambda = operators.operational_space_inertia(two_links, q, "lower", TIP, rows=(3, 5), damping=1e-3)
@@ -136,6 +141,61 @@ def test_singular_poses_and_few_joints_give_finite_values_and_gradients(two_link
 
     assert np.all(np.isfinite(quickly(jax.grad(task))(STRAIGHT)))
     np.testing.assert_allclose(operators.manipulability(two_links, STRAIGHT, "lower", TIP, rows=(3, 5)), 0, atol=1e-7)
+
+
+TOLERANCES = {np.float64: (1e-10, 1e-5), np.float32: (1e-4, 1e-2)}
+"""Of projectors, and of their derivatives."""
+
+
+@pytest.mark.parametrize("rows", [(3, 4, 5), long(None), long((3, 5))])
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_projectors_at_singular_poses_and_of_few_joints(two_links, rows, dtype):
+    """P = 1 - Jbar J with Jbar = M^-1 J* (J M^-1 J*)^+, by matrices; P P = P, J P = 0.
+
+    P of the bent arm is zero whatever q: so are its derivatives. Those of the straight arm are finite.
+    """
+    model = two_links.astype(dtype)
+    (tolerance, of_slopes), x = TOLERANCES[dtype], np.array([0.4, -1.3], dtype)
+    picked = np.arange(6) if rows is None else np.array(rows)
+
+    def run(q):
+        task = operators.operational_space_dynamics(model, q, x, "lower", TIP, rows=rows)
+        P, P_T = task.null_space(jnp.eye(2, dtype=dtype)), task.null_space_T(jnp.eye(2, dtype=dtype))
+        return (P @ x).sum(), (P, P_T, task.consistent_inverse(jnp.eye(len(picked), dtype=dtype)))
+
+    def by_matrices(q):
+        J = jaxdyn.jacobian(two_links, q, "lower", TIP)[picked]
+        X = jnp.linalg.inv(jaxdyn.mass_matrix(two_links, q))
+        inverse = X @ J.T @ jnp.linalg.pinv(J @ X @ J.T, rtol=1e-9)
+        return jnp.eye(2) - inverse @ J, inverse, J
+
+    both, truths = quickly(jax.value_and_grad(run, has_aux=True)), quickly(by_matrices)
+    for q in (np.array([0.7, 0.0], dtype), BENT.astype(dtype)):
+        (_, (P, P_T, inverse)), slopes = both(q)
+        truth, inverse_truth, J = truths(q.astype(np.float64))
+        assert np.abs(P - truth).max() < tolerance
+        assert np.abs(P_T - truth.T).max() < tolerance
+        assert np.abs(P @ P - P).max() < tolerance
+        assert np.abs(J @ P).max() < tolerance
+        assert relative(inverse, inverse_truth) < tolerance
+        assert np.all(np.isfinite(slopes))
+        assert (np.abs(truth).max() > 0.5) == (q[1] == 0 and rows is not None)  # the straight arm leaves something
+    assert np.abs(slopes).max() < of_slopes
+
+
+def test_a_massless_joint_is_refused():
+    builder = jaxdyn.ModelBuilder("massless")
+    builder.add_body("a", axis=(0, 1, 0), mass=1.0, com=(0, 0, 0.3), inertia=(0.1, 0.1, 0.1))
+    builder.add_body("b", "a", xyz=(0, 0, 0.5), axis=(1, 0, 0))
+    with pytest.warns(jaxdyn.ModelWarning, match="moves no inertia"):
+        model = builder.build()
+    q = np.array([0.3, 0.2])
+    s = operators.spatial_operators(model, q)
+    newton_euler = s.H @ s.phi @ s.M @ s.phi.T @ s.H.T
+    calls = (s.m.logdet, s.D.logdet, newton_euler.logdet, lambda: operators.operational_inertias_inverse(model, q))
+    for call in calls:
+        with pytest.raises(jaxdyn.ModelError, match="joint 'joint_1' moves no inertia"):
+            call()
 
 
 def test_bad_input(two_links):
@@ -151,3 +211,25 @@ def test_bad_input(two_links):
         operators.jacobian_normal_inverse(two_links, BENT, "upper")
     with pytest.raises(ValueError, match="no body or frame named 'hand'"):
         operators.operational_space_inertia(two_links, BENT, "hand")
+    for frame in (3, ("lower", 3)):
+        with pytest.raises(TypeError, match="frame must be the name of a body or frame, or a sequence of names; got"):
+            operators.operational_space_inertia_inverse(two_links, BENT, frame)
+    for damping in (-1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match=f"damping must be finite and not negative; got {damping}"):
+            operators.operational_space_inertia(two_links, BENT, "lower", TIP, rows=(3, 5), damping=damping)
+        with pytest.raises(ValueError, match=f"damping must be finite and not negative; got {damping}"):
+            operators.jacobian_normal_inverse(two_links, BENT, "lower", damping=damping)
+    with pytest.raises(ValueError, match=r"damping must be one real number; got shape \(2,\)"):
+        operators.operational_space_inertia(two_links, BENT, "lower", TIP, rows=(3, 5), damping=(1.0, 2.0))
+
+
+def test_a_frame_that_no_joint_moves_is_refused():
+    arm = jaxdyn.load("arm7")
+    q = np.zeros(7)
+    for call in (
+        lambda: operators.operational_space_inertia_inverse(arm, q, ("tool", "base")),
+        lambda: operators.operational_space_inertia(arm, q, "base"),
+        lambda: operators.operational_space_dynamics(arm, q, q, "base"),
+    ):
+        with pytest.raises(ValueError, match="frame 'base' is fixed to the world"):
+            call()

@@ -206,12 +206,16 @@ def test_determinants(arm, q):
     def run(q):
         s = spatial_operators(arm, q)
         found = [A.logdet() for A in (s.mass_matrix, s.m, s.D, s.phi, s.m @ s.m.T, s.I - s.H @ s.psi @ s.K, s.m.inv())]
-        return jnp.stack([*found, (-2.0 * s.D).logdet() - N * jnp.log(2.0)]), jnp.linalg.slogdet(
-            jaxdyn.mass_matrix(arm, q)
-        )[1]
+        newton_euler = s.H @ s.phi @ s.M @ s.phi.T @ s.H.T
+        bare = (newton_euler.logdet(), (-2.0 * newton_euler).logdet() - N * jnp.log(2.0))
+        M = jaxdyn.mass_matrix(arm, q)
+        truth = [jnp.linalg.slogdet(x)[1] for x in (M, M - jnp.diag(arm.armature))]
+        return jnp.stack([*found, (-2.0 * s.D).logdet() - N * jnp.log(2.0)]), jnp.stack(bare), truth
 
-    found, truth = quickly(run)(q)
-    np.testing.assert_allclose(found, truth * np.array([1, 0.5, 1, 0, 1, 0, -0.5, 1]), atol=1e-12)
+    found, bare, truth = quickly(run)(q)
+    np.testing.assert_allclose(found, truth[0] * np.array([1, 0.5, 1, 0, 1, 0, -0.5, 1]), atol=1e-12)
+    np.testing.assert_allclose(bare, truth[1], atol=1e-12)
+    assert abs(truth[0] - truth[1]) > 1e-3
 
 
 def test_where_there_is_no_inverse(s):
@@ -220,6 +224,20 @@ def test_where_there_is_no_inverse(s):
             A.inv()
     with pytest.raises(ValueError, match="the determinant of M is not known"):
         s.M.logdet()
+
+
+def test_known_patterns_of_operators_that_come_apart(s, arm, q):
+    """Of two calls, or one by one through jit, operators may be of two configurations."""
+    t = spatial_operators(arm, np.asarray(q))
+    apart = (s.I + s.H @ t.phi @ s.K, s.H @ t.phi @ s.M @ t.phi.T @ s.H.T, s.H @ s.phi @ t.M @ s.phi.T @ s.H.T + s.A)
+    for A in apart:
+        for call in (A.inv, A.logdet):
+            with pytest.raises(ValueError, match=r"come from 2 different calls of spatial_operators.*one call returns"):
+                call()
+    with pytest.raises(ValueError, match="come from 3 different calls"):
+        jax.jit(lambda H, phi, K: (s.I + H @ phi @ K).inv())(s.H, s.phi, s.K)
+    with pytest.raises(ValueError, match="has no inverse in the algebra"):
+        (s.I + t.phi @ s.phi).inv()
 
 
 # ---------------------------------------------------------------------- errors
@@ -236,6 +254,9 @@ def test_spaces_that_do_not_fit(s):
         s.H * np.ones(3)
     with pytest.raises(TypeError, match="can be added to another operator"):
         s.H + 1.0
+    for difference in (lambda: s.D - 1.0, lambda: 1.0 - s.D):
+        with pytest.raises(TypeError, match="D can be added to another operator; got float"):
+            difference()
     with pytest.raises(ValueError, match="at least one frame"):
         s.B()
     with pytest.raises(ValueError, match="points must be one per frame"):
