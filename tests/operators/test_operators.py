@@ -11,7 +11,6 @@ from helpers.states import geared, long, quickly, relative
 import jaxdyn
 from jaxdyn.model.random_models import random_chain, random_tree
 from jaxdyn.operators import innovations_factor, spatial_operators
-from jaxdyn.operators.dynamics import nearest_common
 
 N = 5
 
@@ -340,20 +339,6 @@ def test_derivatives_of_the_factor(arm, q):
 
     for found, truth in quickly(run)(q, x):
         jax.tree.map(lambda a, b: np.testing.assert_array_less(relative(a, b), 1e-10), found, truth)
-
-
-def test_articulated_inertias_know_their_subtree_only():
-    """D(k) does not change with joints outside the subtree of k; with those of other branches, not in the last place."""
-    model = random_tree(6, seed=3, joints=("revolute",), branching=0.6)
-    n, common = model.nbodies, nearest_common(model.parents)[:-1, :-1]
-    q = np.random.default_rng(5).normal(size=n)
-    slope = quickly(jax.jacfwd(lambda q: spatial_operators(model, q).D @ np.ones(n)))(q)
-    k, j = np.indices((n, n))
-    inside, inboard = (common == k) & (k != j), common == j
-    assert np.all(slope[~inside & ~inboard] == 0)
-    assert np.abs(slope[inboard]).max() < 1e-14 * np.abs(slope).max()
-    assert np.abs(slope[inside]).max() > 0.1 * np.abs(slope).max()
-    assert np.any(~inside & ~inboard)
 
 
 # ---------------------------------------------------------------------- cost
