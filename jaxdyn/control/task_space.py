@@ -91,7 +91,8 @@ def operational_space_control(
         point: a point in the frame, (3,), or in each, (frames, 3); their origins if not given.
         null_acceleration: qdd_0, (nv,), such as k * difference(model, q, rest) - d * qd; zero if not given.
         regularization: 1/kg, as `damping` in `jaxdyn.operators.operational_space_inertia`: near singular poses a
-            number such as 1e-2 bounds the forces, at the cost of the exactness above. Hardly any if not given.
+            number such as 1e-2 bounds the forces, at the cost of the exactness above. None if not given: directions in
+            which the frame cannot move drop out.
         limit: as in `gravity_compensation`.
 
     Returns:
