@@ -21,7 +21,19 @@ from jaxdyn.model.random_models import random_chain
 
 LINKS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 SHORT_LINKS = (8, 64, 512)
-QUANTITIES = {"FD": "forward_dynamics", "ID": "inverse_dynamics"}
+SERIAL: dict[str, Any] = {
+    "FD": lambda model, q, qd, tau, _: jaxdyn.forward_dynamics(model, q, qd, tau, form="sweep"),
+    "ID": lambda model, q, qd, _, qdd: jaxdyn.inverse_dynamics(model, q, qd, qdd, form="sweep"),
+    "kinematics": lambda model, q, *_: jaxdyn.forward_kinematics(model, q),
+    "factor": lambda model, q, _, tau, __: jaxdyn.operators.innovations_factor(model, q).solve(tau),
+}
+PARALLEL: dict[str, Any] = {
+    "FD": lambda model, q, qd, tau, _: jaxdyn.parallel.forward_dynamics(model, q, qd, tau),
+    "ID": lambda model, q, qd, _, qdd: jaxdyn.parallel.inverse_dynamics(model, q, qd, qdd),
+    "kinematics": lambda model, q, *_: jaxdyn.parallel.forward_kinematics(model, q),
+    "factor": lambda model, q, _, tau, __: jaxdyn.parallel.innovations_factor(model, q).solve(tau),
+}
+"""Forward and inverse dynamics, poses of the bodies, and a solution with the innovations factor, which is built too."""
 
 
 def run(links: tuple[int, ...], precisions: tuple[str, ...], rounds: int) -> list[dict[str, Any]]:
@@ -31,7 +43,7 @@ def run(links: tuple[int, ...], precisions: tuple[str, ...], rounds: int) -> lis
         return []
     rows = []
     for precision in precisions:
-        for quantity in QUANTITIES:
+        for quantity in SERIAL:
             for n in links:
                 forget_compiled()
                 model = bare(random_chain(n))
@@ -49,16 +61,14 @@ def run(links: tuple[int, ...], precisions: tuple[str, ...], rounds: int) -> lis
 
 def _both(quantity: str, model: jaxdyn.Model, precision: str, rounds: int) -> dict[str, Any]:
     states = random_states(model, 1)
-    last = states.tau if quantity == "FD" else states.qdd
-    given = tuple(jnp.asarray(x[0], precision) for x in (states.q, states.qd, last))
-    name = QUANTITIES[quantity]
-    serial = lambda *args: getattr(jaxdyn, name)(*args, form="sweep")
-    forms = {"parallel": getattr(jaxdyn.parallel, name), "serial": serial}
+    given = tuple(jnp.asarray(x[0], precision) for x in (states.q, states.qd, states.tau, states.qdd))
+    forms = {"parallel": PARALLEL[quantity], "serial": SERIAL[quantity]}
     compiled = {form: compile_function(function, model, *given) for form, function in forms.items()}
     calls = {
         form: lambda function=c.function: jax.block_until_ready(function(model, *given)) for form, c in compiled.items()
     }
-    results = {form: np.asarray(call(), np.float64) for form, call in calls.items()}
+    flat = lambda result: np.concatenate([np.ravel(np.asarray(x, np.float64)) for x in jax.tree.leaves(result)])
+    results = {form: flat(call()) for form, call in calls.items()}
     timings = interleave(calls, rounds=rounds)
     row: dict[str, Any] = {"quantity": quantity, "bodies": model.nbodies, "precision": precision}
     row |= {f"{form}_us": 1e6 * timing.cpu for form, timing in timings.items()}

@@ -402,14 +402,15 @@ def matrix_like(model: Model, *args: Any) -> jax.ShapeDtypeStruct:
 
 
 def tile_of_rows(
-    per_body: int = 45, row: int = 3584, memory: int = 50_000_000, width: Callable[[Model], int] = lambda model: 1
+    per_body: int = 45, row: int = 3584, memory: int = 40_000_000, width: Callable[[Model], int] = lambda model: 1
 ) -> Callable[..., int]:
     """Return a rule for `batched`: the batch with which a kernel's rows and temporaries fit a CPU's caches.
 
     Longer rows (lanes x batch, times `width`) share the cost of starting an operation among more states;
     those of 3.5 kB still leave room for a dozen in a first-level cache. Rows of 4 kB would all begin at the same place
     of it, and drive each other out: that costs a third more time (measured). The `per_body` rows of all bodies should
-    stay within `memory`, in bytes.
+    stay within `memory`, in bytes. XLA then sets aside less than 32 MiB, which the system's allocator keeps for the
+    next call; larger blocks it gives back, and to get their pages anew takes a sixth of the time of a chain of 512.
     """
 
     def tile(model: Model, q: jax.Array, *_: Any) -> int:

@@ -9,11 +9,12 @@ flattens nested batches into one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
@@ -289,7 +290,20 @@ def _in_tiles(
         return run(moving)
     width = _even(-(-size // tiles))
     tiles = max(-(-size // width), min(least, size))
+    if summed is None:  # the last tile begins early enough to be full: what it shares with the one before is the same
+        starts = np.minimum(width * np.arange(tiles), size - width)
+        out = jax.lax.map(lambda start: run([jax.lax.dynamic_slice_in_dim(x, start, width) for x in moving]), starts)
+        return jax.tree.map(partial(_joined, size=size), out)
     zero = [zero_from is not None and i >= zero_from for i, b in enumerate(flags) if b]
     moving = [_filled_up(x, tiles * width, nothing) for x, nothing in zip(moving, zero, strict=True)]
     out = jax.lax.map(run, [x.reshape((tiles, width, *x.shape[1:])) for x in moving])
     return mapped(lambda x: x.sum(0), lambda x: x.reshape((tiles * width, *x.shape[2:]))[:size], out)
+
+
+def _joined(tiles: jax.Array, size: int) -> jax.Array:
+    """Return the rows of tiles (tiles, width, ...), of which the last begins where it ends with the batch."""
+    count, width, *rest = tiles.shape
+    if count * width == size:
+        return tiles.reshape((size, *rest))
+    before = (count - 1) * width
+    return jnp.concatenate([tiles[:-1].reshape((before, *rest)), tiles[-1, before - size :]])

@@ -78,7 +78,7 @@ def test_one_state():
 
 
 def test_batches_of_any_size_are_cut_into_equal_tiles():
-    """Tiles of at most 4: 9 states are three tiles of 3, 10 are three of 4 with two states repeated."""
+    """Tiles of at most 4: 9 states are three tiles of 3, 10 are three of 4, of which the last two share two states."""
     q = Q.reshape(-1, N)[:10]
     sizes_run.clear()
     sizes = (1, 3, 4, 5, 9, 10)
