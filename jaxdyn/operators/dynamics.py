@@ -10,14 +10,17 @@ import numpy as np
 
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.aba import require_regular
-from jaxdyn.algorithms.articulation import articulation, tile_of_rows
-from jaxdyn.algorithms.motion import link_inertias, moving_links, world_in_motion
+from jaxdyn.algorithms.articulation import Rows, like_vector, tile_of_rows
 from jaxdyn.algorithms.rnea import bias_force
+from jaxdyn.joints import combine
 from jaxdyn.model import Model
+from jaxdyn.operators.expressions import Atom
 from jaxdyn.operators.mechanism import Mechanism
 from jaxdyn.operators.operator import Operator
 from jaxdyn.operators.robot import spatial_operators
+from jaxdyn.operators.steps import as_force, as_motion
 from jaxdyn.recursion import batched
+from jaxdyn.spatial import Motion
 
 
 def innovations_factor(model: Model, q: Any) -> Operator:
@@ -46,17 +49,23 @@ def innovations_factor(model: Model, q: Any) -> Operator:
     return spatial_operators(model, q).m
 
 
+def _bias_stages(robot: Mechanism, model: Model, q: Any, qd: Any, f_ext: Any) -> tuple[list[Any], list[Any]]:
+    """Return bias accelerations and bias forces by stage; gravity moves the root bodies, and with them all others."""
+    is_root = np.array(model.parents) < 0
+    rows = robot.take("joint", qd)
+    V_J = robot.apply("H", True, rows)
+    a_J = [combine(rate, x) for rate, x in zip(robot.column_rates(q, qd), rows, strict=True)]
+    a = [V.cross(as_motion(v)) + rate for V, v, rate in zip(robot.V, V_J, a_J, strict=True)]
+    up = [jnp.where(is_root[stage.bodies][..., None], 1.0, 0.0) for stage in robot.joints.stages]
+    a = [Motion(x.ang, x.lin - here * g) for x, here, g in zip(a, up, robot.down, strict=True)]
+    b = [V.cross_force(M @ V) for M, V in zip(robot.M, robot.V, strict=True)]
+    return a, b if f_ext is None else [f - g for f, g in zip(b, robot.forces(f_ext), strict=True)]
+
+
 def _bias_terms(model: Model, q: Any, qd: Any, f_ext: Any) -> Any:
-    joints = articulation(model.topology)
-    links = joints.links(model, q)
-    moved = moving_links(joints, model, links, q, qd, None, world_in_motion(model), root_axes=False)
-    M = link_inertias(joints, model, links, moved)
-    b = [m.V.cross_force(M_k @ m.V) for M_k, m in zip(M, moved, strict=True)]
-    if f_ext is not None:
-        b = [f - g.rotate(m.R) for f, g, m in zip(b, joints.forces(f_ext, links), moved, strict=True)]
-    whole = joints.by_body([(m.a, f) for m, f in zip(moved, b, strict=True)])
-    flat = lambda v: jnp.stack([*v.ang, *v.lin], axis=1).reshape((6 * model.nbodies, -1))
-    return tuple(map(flat, whole))
+    robot = Mechanism(model, q, root_axes=False, qd=qd)
+    a, b = _bias_stages(robot, model, q, qd, f_ext)
+    return robot.give("body", a), robot.give("body", b)
 
 
 _bias_terms_of_state = batched(_bias_terms, tile=tile_of_rows())
@@ -85,11 +94,32 @@ def bias_terms(model: Model, q: Any, qd: Any, *, f_ext: Any = None) -> tuple[jax
         a and b, (6 nbodies,) each, world axes. Accelerations are rates of bodies' own components; gravity is in a, as
         an upward acceleration of the root bodies; b has the gyroscopic forces, less f_ext.
     """
-    alpha, b = _bias_terms_jitted(model, q, qd, f_ext)
-    if not model.nbodies:
-        return alpha, b
-    s = spatial_operators(model, q)
-    return (s.I - s.E_phi).T @ alpha, b
+    arguments.require_model(model)
+    arguments.refuse_mimic(model, "the spatial operator algebra")
+    return _bias_terms_jitted(model, q, qd, f_ext)
+
+
+def _filtered(model: Model, q: Any, qd: Any, tau: Any, f_ext: Any) -> jax.Array:
+    """Run the filter with the biases inside, and the smoother; products in the order in which they are applied."""
+    robot = Mechanism(model, q, root_axes=False, qd=qd)
+    a, b = _bias_stages(robot, model, q, qd, f_ext)
+    tau = robot.take("joint", tau)
+    H, psi, K, D_inverse = (Atom(name) for name in ("H", "psi", "K", "D^-1"))
+    felt = zip(robot.product((K,), tau), robot.apply("P", False, a), b, strict=True)
+    predicted = robot.product((psi, H), [as_force(x) + as_force(y) + z for x, y, z in felt])
+    nu = robot.product((D_inverse,), _minus(tau, predicted))
+    moved = [as_motion(x) + y for x, y in zip(robot.product((H.T,), nu), a, strict=True)]
+    return robot.give("joint", _minus(nu, robot.product((psi.T, K.T), moved)))
+
+
+def _minus(x: list[Rows], y: list[Rows]) -> list[Rows]:
+    """Return the difference of two vectors of joint space by stage."""
+    return [tuple(a - b for a, b in zip(*both, strict=True)) for both in zip(x, y, strict=True)]
+
+
+_filtered_jitted = arguments.compiled(
+    batched(_filtered, tile=tile_of_rows(), like=lambda model, q, qd, tau, f_ext: like_vector(tau, model, q))
+)
 
 
 def forward_dynamics(
@@ -111,6 +141,8 @@ def forward_dynamics(
 
     .. math:: \ddot q = (I - H\psi K)^* D^{-1} [\tau - H\psi(K\tau + P a + b)] - K^* \psi^* a
 
+    There poses, velocities and biases are found in one outward sweep, and the filter runs once for all three terms.
+
     Args:
         model: the model, without mimic joints.
         q: configuration, (nq,).
@@ -128,13 +160,10 @@ def forward_dynamics(
     q, qd, tau = arguments.vectors(model, q=q, qd=qd, tau=tau)
     if not model.nv:
         return tau
-    whitening = s.I - s.H @ s.psi @ s.K
     if biases == "before":
-        rest = tau - bias_force(model, q, qd, f_ext=f_ext)
-        return (whitening.T @ s.D.inv() @ whitening) @ rest
-    a, b = bias_terms(model, q, qd, f_ext=f_ext)
-    z = s.psi @ (s.K @ tau + s.P @ a + b)
-    return (whitening.T @ s.D.inv()) @ (tau - s.H @ z) - (s.K.T @ s.psi.T) @ a
+        whitening = s.I - s.H @ s.psi @ s.K
+        return (whitening.T @ s.D.inv() @ whitening) @ (tau - bias_force(model, q, qd, f_ext=f_ext))
+    return _filtered_jitted(model, q, qd, tau, arguments.forces(model, f_ext))
 
 
 # ---------------------------------------------------------------------- Omega

@@ -123,7 +123,8 @@ class Mechanism:
         return [tuple(x.rotate(m.R) for x in columns) for columns, m in zip(rates, self._placed, strict=True)]
 
     @property
-    def _down(self) -> list[Vec3]:
+    def down(self) -> list[Vec3]:
+        """Gravity, in world axes."""
         return [stage.everywhere(Vec3(*self._model.gravity)) for stage in self.joints.stages]
 
     def forces(self, f_ext: jax.Array) -> Stages:
@@ -133,7 +134,7 @@ class Mechanism:
 
     def loads(self, f_ext: jax.Array | None) -> Stages:
         """Return gravity, in world axes, and forces on bodies, (nbodies, 6, batch) in their own axes."""
-        weights = [M @ Motion(Vec3.zero(), g) for M, g in zip(self.M, self._down, strict=True)]
+        weights = [M @ Motion(Vec3.zero(), g) for M, g in zip(self.M, self.down, strict=True)]
         if f_ext is None:
             return weights
         return [weight + f for weight, f in zip(weights, self.forces(f_ext), strict=True)]
@@ -141,7 +142,7 @@ class Mechanism:
     @property
     def falling(self) -> list[Rows]:
         """Return what gravity adds to the rates of nu: G* g, in world axes."""
-        return [_falling(part.gains, g) for part, g in zip(self.factor, self._down, strict=True)]
+        return [_falling(part.gains, g) for part, g in zip(self.factor, self.down, strict=True)]
 
     @cached_property
     def armature(self) -> list[Rows]:
