@@ -60,8 +60,8 @@ class Virtual(NamedTuple):
     """From the parent's origin to the link's."""
     by_force: Motion | None
     """Virtual velocity, in link axes, if wanted."""
-    by_inertia: RigidInertia | None
-    """Derivative of W . f by the inertia in link axes, if wanted."""
+    by_inertia: tuple[Motion, Motion, Motion] | None
+    """Virtual velocity, velocity and acceleration in link axes, if the derivative by the inertia is wanted."""
 
 
 def _cross(inboard: Any, body: Any, *, arrive: Any, wanted: tuple[bool, bool]) -> Any:
@@ -75,9 +75,8 @@ def _cross(inboard: Any, body: Any, *, arrive: Any, wanted: tuple[bool, bool]) -
     F = M @ a + V.cross_force(h)
     F = F if f_ext is None else F - f_ext.rotate(R)
     Q = V.cross_force(P) - W.cross_force(h) - M @ V.cross(W)
-    v, w = V.rotate(R.T), W.rotate(R.T)
-    by_force = w if wanted[0] else None
-    by_inertia = _by_inertia(w, a.rotate(R.T)) - _by_inertia(v.cross(w), v) if wanted[1] else None
+    by_force = W.rotate(R.T) if wanted[0] else None
+    by_inertia = (W.rotate(R.T), V.rotate(R.T), a.rotate(R.T)) if wanted[1] else None
     turned = jax.tree.map(lambda x: x.rotate(R), columns, is_leaf=lambda x: isinstance(x, Motion))
     return (R, V, a, W), Virtual(Felt(F, P, Q), (V_p, a_p, W_p), turned, l, by_force, by_inertia)
 
@@ -89,6 +88,11 @@ def _by_inertia(X: Motion, Y: Motion) -> RigidInertia:
     diagonal = outer_product.upper
     J = dataclasses.replace(both, xx=diagonal.xx, yy=diagonal.yy, zz=diagonal.zz)
     return RigidInertia(X.lin.dot(Y.lin), Y.lin.cross(X.ang) - Y.ang.cross(X.lin), J)
+
+
+def _of_force(W: Motion, V: Motion, a: Motion) -> RigidInertia:
+    """Return the derivative of W . (M a + V x* M V) by the ten numbers of M."""
+    return _by_inertia(W, a) - _by_inertia(V.cross(W), V)
 
 
 def _gather(outboard: Felt, body: Any) -> Any:
@@ -143,7 +147,7 @@ def pull_back(wanted: Any, x: jax.Array, model: Model, q: Any, qd: Any, qdd: Any
     by_force: Any = None
     if parts[1]:
         in_link_axes = lambda inertia: joints.packed_inertias(dataclasses.replace(model, inertia=inertia), links)
-        by_inertia = _transposed(in_link_axes, model.inertia, [link.by_inertia for link in moved])
+        by_inertia = _transposed(in_link_axes, model.inertia, [_of_force(*link.by_inertia) for link in moved])
     if parts[0]:
         by_force = _transposed(lambda f: joints.forces(f, links), f_ext, [-link.by_force for link in moved])
     by_armature = jnp.zeros_like(x) if qdd is None else x * qdd
