@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.algorithms.articulation import Rows
-from jaxdyn.algorithms.filtering import Gain, gains_of, smooth
+from jaxdyn.algorithms.filtering import Gain, gains_with_link, smooth
 from jaxdyn.joints import combine
 from jaxdyn.model import Model
 from jaxdyn.operators.mechanism import Mechanism
@@ -129,9 +129,9 @@ def _turn_known(outboard: Any, body: Any) -> Any:
 
 def _filter_and_turn(outboard: Any, body: Any) -> Any:
     """Cross a joint with the filter and its rate at once (002 Algorithm 8.1)."""
-    (P, *rates), (M, noise, joint) = outboard, body
+    (P, *rates), (M, own, noise, joint) = outboard, body
+    gains = gains_with_link(P, M, own, joint.H, noise)
     P = P.plus_rigid(M)
-    gains = gains_of(P, joint.H, noise)
     rates, found = _turn(rates, joint, gains, tuple(P @ dh for dh in joint.dH))
     handed_on = P.shift(joint.l)
     for G, root in gains:
@@ -172,7 +172,7 @@ def _turn_known_base(factor: Any, M: RigidInertia, outboard: Any, body: TurningB
 
 def _filter_and_turn_base(outboard: Any, body: Any) -> Any:
     (P, *rates), (M, H, l, noise, turning) = outboard, body
-    nothing, factor = factor_base_step(P, (M, H, l, noise))
+    nothing, factor = factor_base_step(P, (M, H, l, noise, ()))
     rates, found = _turn_base(factor.gains, P, rates, turning)
     return (nothing, *rates), (factor, found)
 
@@ -256,7 +256,7 @@ def accelerations(
         turning[0] = TurningBase(V[0], force, torques[0], W[0], w[0] if normalised else None)
     start = ArticulatedInertia.zero(), Force.zero()
     if known:
-        data: list[Any] = list(zip(robot.M, robot.noise, turning, strict=True))
+        data: list[Any] = list(zip(robot.M, robot.own, robot.noise, turning, strict=True))
         if has_base:
             data[0] = robot.M[0], robot.H[0], robot.l[0], robot.noise[0], turning[0]
         both = joints.walk.inward(_filter_and_turn, (start[0], *start), data, _filter_and_turn_base)[1]

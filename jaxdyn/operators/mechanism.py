@@ -112,6 +112,11 @@ class Mechanism:
         """Inertias."""
         return [body.M for body in self._bodies]
 
+    @property
+    def own(self) -> Stages:
+        """What inertias make of the columns of their own joints, in single precision."""
+        return [body.own for body in self._bodies]
+
     @cached_property
     def R(self) -> Stages:
         """Rotations from the bodies' own axes."""
@@ -171,7 +176,7 @@ class Mechanism:
 
     def filtered(self, M: Stages, H: Stages, l: Stages, noise: list[Rows]) -> list[Factor]:
         """Return articulated inertias and gains for any inertias of the bodies."""
-        bodies = list(zip(M, H, l, noise, strict=True))
+        bodies = [(*body, ()) for body in zip(M, H, l, noise, strict=True)]
         return self.joints.walk.inward(factor_step, ArticulatedInertia.zero(), bodies, factor_base_step)[1]
 
     def Omega(self, *, rigid: bool = False) -> Stages:

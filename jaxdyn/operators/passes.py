@@ -103,7 +103,7 @@ class Pass(NamedTuple):
                 body = body._replace(placed=found)
             elif atom == FILTER:
                 at = body.placed
-                end, found = filter(next(arrived), (at.M, at.H, at.l, body.noise))
+                end, found = filter(next(arrived), (at.M, at.H, at.l, body.noise, at.own))
                 body = body._replace(factor=found)
             elif atom.name in SWEEPS:
                 end, x = _swept(atom, next(arrived), body, x)

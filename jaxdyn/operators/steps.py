@@ -13,7 +13,8 @@ import numpy as np
 
 from jaxdyn._numerics import cholesky_rows
 from jaxdyn.algorithms.articulation import Rows
-from jaxdyn.algorithms.filtering import Gain, corrected, gains_of, innovations_of, smooth, whiten
+from jaxdyn.algorithms.filtering import Gain, corrected, gains_of, gains_with_link, innovations_of, smooth, whiten
+from jaxdyn.algorithms.motion import Own, own_products
 from jaxdyn.joints import combine
 from jaxdyn.spatial import ArticulatedInertia, Force, Mat3, Motion, RigidInertia, Vec3
 
@@ -29,6 +30,8 @@ class Placed(NamedTuple):
     """From the parent's origin to the body's."""
     M: RigidInertia
     """Inertia."""
+    own: tuple[Own, ...] = ()
+    """What it makes of the columns, in single precision."""
 
 
 class Factor(NamedTuple):
@@ -102,7 +105,7 @@ def place_step(R: Mat3, link: Any) -> Any:
     X, S, M = link
     l = R @ X.p
     R = R @ X.R
-    return R, Placed(R, tuple(s.rotate(R) for s in S), l, M.rotate(R))
+    return R, Placed(R, tuple(s.rotate(R) for s in S), l, M.rotate(R), own_products(M, S, R))
 
 
 def place_base_step(world: Mat3, link: Any) -> Any:
@@ -129,16 +132,16 @@ def move_base_step(world: Any, body: Any) -> Any:
 # ---------------------------------------------------------------------- the filter (000 (36)-(41))
 def factor_step(outboard: ArticulatedInertia, body: Any) -> Any:
     """Add the body to what is outboard, and eliminate its joint's columns."""
-    M, H, l, noise = body
+    M, H, l, noise, own = body
     P = outboard.plus_rigid(M) if isinstance(M, RigidInertia) else outboard + M
-    gains = gains_of(P, H, noise)
+    gains = gains_with_link(outboard, M, own, H, noise) if own else gains_of(P, H, noise)
     handed_on = corrected(P, gains, l)
     return handed_on, Factor(P, handed_on, gains)
 
 
 def factor_base_step(outboard: ArticulatedInertia, body: Any) -> Any:
     """Cross the joint of a floating base, which hands nothing on; its six columns are eliminated in a loop."""
-    M, H, _, noise = body
+    M, H, _, noise, _ = body
     P = outboard.plus_rigid(M) if isinstance(M, RigidInertia) else outboard + M
     if all(type(x) is float for x in jax.tree.leaves(H)):
         H_array, D = None, (U := P.to_array())

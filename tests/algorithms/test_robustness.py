@@ -128,10 +128,15 @@ def test_single_precision_of_a_thin_link(joint):
 
     @quickly
     def compiled(model, s):
-        one = lambda s: {
-            "qdd": jaxdyn.forward_dynamics(model, s["q"], s["qd"], s["tau"]),
-            "M^-1": jaxdyn.mass_matrix_inverse(model, s["q"]),
-        }
+        def one(s):
+            m = jaxdyn.operators.innovations_factor(model, s["q"])
+            return {
+                "qdd": jaxdyn.forward_dynamics(model, s["q"], s["qd"], s["tau"]),
+                "M^-1": jaxdyn.mass_matrix_inverse(model, s["q"]),
+                "M^-1 by Omega": jaxdyn.operators.mass_matrix_inverse(model, s["q"]),
+                "m^-* m^-1 tau": m.T.solve(m.solve(s["tau"])),
+            }
+
         return jax.vmap(one)(stacked(s))
 
     truth, rough = compiled(in_double(model), in_double(s)), compiled(model, s)
