@@ -41,7 +41,7 @@ def _forward_dynamics_xi(model: Model, q: Any, xi: Any, tau: Any, f_ext: Any, qd
     return robot.joints.collect(robot.apply("L^-1", True, found))
 
 
-TILE = tile_of_rows(per_body=75)
+TILE = tile_of_rows(per_body=40)
 _coriolis_of_state, _drift_of_state, _coriolis_xi_of_state, _forward_dynamics_xi_of_state = (
     batched(kernel, tile=TILE, like=lambda model, q, rates, *rest: like_vector(rates, model, q, rest))
     for kernel in (_coriolis, _drift, _coriolis_xi, _forward_dynamics_xi)

@@ -36,6 +36,11 @@ from jaxdyn.spatial.components import minus, plus, times
 from jaxdyn.spatial.linear import cross_rows, outer
 
 
+LONG = 128
+"""Steps of a sweep from which on the last one finds the filter once more, and all that it needs of a joint (measured):
+fewer rows of long robots cross memory."""
+
+
 # ---------------------------------------------------------------------- velocities
 def _move(inboard: Motion, body: Any) -> Any:
     """Find the rates of a joint from total joint rates (002 Table 1), and its body's velocity."""
@@ -170,6 +175,12 @@ def _turn_known_base(factor: Any, M: RigidInertia, outboard: Any, body: TurningB
     return _turn_base(factor.gains, factor.P - ArticulatedInertia.from_rigid(M), outboard, body)
 
 
+def _filter_and_turn_at_once(outboard: Any, body: Any) -> Any:
+    """The same, from what the turning is made of."""
+    *link, parts = body
+    return _filter_and_turn(outboard, (*link, _turning(*parts)))
+
+
 def _filter_and_turn_base(outboard: Any, body: Any) -> Any:
     (P, *rates), (M, H, l, noise, turning) = outboard, body
     nothing, factor = factor_base_step(P, (M, H, l, noise, ()))
@@ -249,18 +260,21 @@ def accelerations(
     if f_ext is not None:
         b = [f - load for f, load in zip(b, robot.forces(f_ext), strict=True)]
     parts = zip(joints.stages, robot.H, dH, robot.l, robot.M, b, torques, V, W, w, nu, xi, strict=True)
-    turning: list[Any] = [None if stage.is_base else _turning(*part) for stage, *part in parts]
+    at_once = len(joints.stages[-1].bodies) > LONG
+    turning: list[Any] = [None if stage.is_base else part if at_once else _turning(*part) for stage, *part in parts]
     if has_base:
         force = b[0] + V[0].cross_force(robot.M[0] @ W[0])
         # xi of a base is its velocity
         turning[0] = TurningBase(V[0], force, torques[0], W[0], w[0] if normalised else None)
     start = ArticulatedInertia.zero(), Force.zero()
-    if known:
+    if known or at_once:
         data: list[Any] = list(zip(robot.M, robot.own, robot.noise, turning, strict=True))
         if has_base:
             data[0] = robot.M[0], robot.H[0], robot.l[0], robot.noise[0], turning[0]
-        both = joints.walk.inward(_filter_and_turn, (start[0], *start), data, _filter_and_turn_base)[1]
-        robot.use([factor for factor, _ in both])
+        step = _filter_and_turn_at_once if at_once else _filter_and_turn
+        both = joints.walk.inward(step, (start[0], *start), data, _filter_and_turn_base)[1]
+        if known:
+            robot.use([factor for factor, _ in both])
         found = [x for _, x in both]
     else:
         data = [

@@ -8,6 +8,7 @@ from helpers.states import KINDS, geared, in_single, long, quickly, random_state
 
 import jaxdyn
 from jaxdyn import diagonal
+from jaxdyn.diagonal import momentum
 from jaxdyn.model.random_models import MOVING_JOINTS, random_chain, random_tree
 
 ROBOTS = {name: make for name, make in KINDS.items() if name != "mimic"}
@@ -74,6 +75,34 @@ def case(request):
     body = np.concatenate([np.full(j.nv, i) for i, j in enumerate(model.topology.joints)])
     blocks = body[:, None] == body[None]
     return model, s, found, blocks * found["m"], blocks * found["m_rate"]
+
+
+@pytest.mark.parametrize("name", ["hinge on a floating base", long("chain"), long("tree on a floating base")])
+def test_long_robots_differ_in_memory_only(monkeypatch, name):
+    """Their last sweep finds the filter once more, and all else in it: the same C, S w and xi' with forces."""
+    model = ROBOTS[name]()
+    s = random_state(model)
+    rows = jax.tree.map(lambda x: x[..., None], s)
+
+    def everything(least):
+        monkeypatch.setattr(momentum, "LONG", least)
+
+        def run(model, s):
+            found = {
+                "C": {}, "S w": {"other": s["qdd"]},
+                "xi'": {"normalised": False, "gravity": True, "tau": s["tau"], "f_ext": s["f_ext"], "qd": s["qd"]},
+            }  # fmt: skip
+            for key, options in found.items():
+                robot, rates = momentum.accelerations(model, s["q"], s["qd"], **options)
+                found[key] = robot.joints.collect(rates)
+            return found
+
+        return quickly(run)(jax.tree.map(lambda x: x[..., None], model.moving), rows)
+
+    once_more, known = everything(0), everything(10**9)
+    for key in known:
+        assert np.abs(known[key]).max() > 0
+        assert relative(once_more[key], known[key]) < 1e-12, key
 
 
 def test_coordinates_are_the_factor_of_the_mass_matrix(case):
