@@ -72,6 +72,9 @@ def _check(options: argparse.Namespace) -> int:
 
 def _derivatives(model: Model) -> int:
     """Print a table of the derivatives' differences as it grows; return the number of functions that fail."""
+    if not model.nv:
+        print("there are no derivatives to check: the robot cannot move\n")
+        return 0
     print(f"largest relative differences between analytic derivatives and others:\n\n{HEADER}")
     found = verify(model, jax.random.key(0), progress=lambda row: print(line_of(row), flush=True))
     print()

@@ -86,7 +86,9 @@ class State(NamedTuple):
 
 
 def _cases(model: Model) -> dict[str, Callable[[State], Case]]:
-    """Return all that is checked, by name."""
+    """Return all that is checked, by name; nothing of a model that cannot move."""
+    if not model.nv:
+        return {}
     frame = model.body_names[-1]
 
     def by_state(f: Callable[..., Any], derivatives: Callable[..., Any], *names: str) -> Callable[[State], Case]:
@@ -123,11 +125,20 @@ def _cases(model: Model) -> dict[str, Callable[[State], Case]]:
         h, c = dynamics.centroidal_momentum(model, q, qd), dynamics.center_of_mass(model, q)
         return jnp.concatenate([h[:3] + jnp.cross(c, h[3:]), h[3:]])
 
+    def accelerations_by_inertia(model: Model, q: Any, qd: Any, tau: Any) -> Any:
+        qdd = dynamics.forward_dynamics(model, q, qd, tau)
+        return -dynamics.mass_matrix_inverse(model, q) @ regressor.joint_torque_regressor(model, q, qd, qdd)
+
+    def inverse_sensitivity(model: Model, q: Any) -> Any:
+        X = dynamics.mass_matrix_inverse(model, q)
+        return -jnp.einsum("ia,abd,bj->ijd", X, sensitivity.mass_matrix_sensitivity(model, q), X)
+
     cases = {
         "inverse_dynamics": by_state(dynamics.inverse_dynamics, slopes.inverse_dynamics_derivatives, "qd", "qdd"),
         "forward_dynamics": by_state(dynamics.forward_dynamics, slopes.forward_dynamics_derivatives, "qd", "tau"),
         "inverse_dynamics, second order": _second_order(model),
         "mass_matrix": by_state(dynamics.mass_matrix, sensitivity.mass_matrix_sensitivity),
+        "mass_matrix_inverse": by_state(dynamics.mass_matrix_inverse, inverse_sensitivity),
         "mass_matrix, quadratic form": lambda s: Case(
             lambda dq: s.x @ dynamics.mass_matrix(model, integrate(model, s.q, dq)) @ s.qdd,
             (jnp.zeros_like(s.qd),),
@@ -155,6 +166,7 @@ def _cases(model: Model) -> dict[str, Callable[[State], Case]]:
         "joint forces, by inertia": by_inertia(
             dynamics.inverse_dynamics, regressor.joint_torque_regressor, "qd", "qdd"
         ),
+        "accelerations, by inertia": by_inertia(dynamics.forward_dynamics, accelerations_by_inertia, "qd", "tau"),
         "kinetic energy, by inertia": by_inertia(dynamics.kinetic_energy, regressor.kinetic_energy_regressor, "qd"),
         "potential energy, by inertia": by_inertia(gravity_energy, regressor.potential_energy_regressor),
         "momentum, by inertia": by_inertia(momentum_about_origin, regressor.momentum_regressor, "qd"),
@@ -167,8 +179,8 @@ def _cases(model: Model) -> dict[str, Callable[[State], Case]]:
         ),
     }
     if massless_joints_of(model):
-        del cases["forward_dynamics"]
-        return cases
+        solved = ("forward_dynamics", "mass_matrix_inverse", "accelerations, by inertia")
+        return {name: case for name, case in cases.items() if name not in solved}
     return cases if model.topology.mimic_names else cases | _diagonal_cases(model)
 
 
@@ -292,8 +304,8 @@ def verify(
 
     Returns:
         The largest relative differences, by function; `.ok` says whether all are small, `print` shows a table.
-        Forward dynamics and the diagonalised equations of motion are left out if a joint moves no inertia, the
-        latter also of models with mimic joints.
+        Forward dynamics, the inverse of the mass matrix and the diagonalised equations of motion are left out if a
+        joint moves no inertia, the latter also of models with mimic joints. A model that cannot move has no rows.
 
     Example:
         >>> import jax, jaxdyn

@@ -35,7 +35,6 @@ from jaxdyn.spatial import ArticulatedInertia, Force, Motion, RigidInertia, Sym3
 from jaxdyn.spatial.components import minus, plus, times
 from jaxdyn.spatial.linear import cross_rows, outer
 
-
 LONG = 128
 """Steps of a sweep from which on the last one finds the filter once more, and all that it needs of a joint (measured):
 fewer rows of long robots cross memory."""
@@ -176,7 +175,7 @@ def _turn_known_base(factor: Any, M: RigidInertia, outboard: Any, body: TurningB
 
 
 def _filter_and_turn_at_once(outboard: Any, body: Any) -> Any:
-    """The same, from what the turning is made of."""
+    """Do the same, with all that is needed of the joint worked out here."""
     *link, parts = body
     return _filter_and_turn(outboard, (*link, _turning(*parts)))
 

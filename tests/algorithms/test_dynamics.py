@@ -299,7 +299,7 @@ def carried(model):
 
 
 def test_a_moving_base_is_a_free_joint_that_moves_like_it(grove):
-    """Forces in both forms, accelerations of bodies and frames."""
+    """Forces in both forms, velocities and accelerations of bodies and frames."""
     free, s, (v0, a0) = carried(grove), random_state(grove), np.random.default_rng(5).normal(size=(2, 6))
     assert free.joint_names == ("base_joint", *grove.joint_names)
     join = lambda base, rest: np.concatenate([base, rest])
@@ -315,13 +315,15 @@ def test_a_moving_base_is_a_free_joint_that_moves_like_it(grove):
         forms = FORMS if on_base else ("dense",)
         forces = {f: jaxdyn.inverse_dynamics(model, q, qd, qdd, f_ext=s["f_ext"], form=f, **moving) for f in forms}
         return forces | {
+            "V": jaxdyn.body_velocities(model, q, qd, **moving),
+            "V of frame": jaxdyn.frame_velocity(model, q, qd, "tip", point, **moving),
             "a": jaxdyn.body_accelerations(model, q, qd, qdd, **moving),
             "a of frame": jaxdyn.frame_acceleration(model, q, qd, qdd, "tip", point, **moving),
         }
 
     truth, ours = motion(free, on_free_body, False), motion(grove, s, True)
     tau = truth["dense"][6:]
-    truth = truth | {"dense": tau, "sweep": tau, "a": truth["a"][1:]}
+    truth = truth | {"dense": tau, "sweep": tau, "V": truth["V"][1:], "a": truth["a"][1:]}
     for key, value in ours.items():
         assert relative(value, truth[key]) < 1e-12, key
     fd = quickly(partial(jaxdyn.forward_dynamics, f_ext=s["f_ext"], base_motion=(v0, a0), form="sweep"))

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.states import quickly
 
 import jaxdyn
 from jaxdyn.model.random_models import random_tree
@@ -159,6 +160,25 @@ def test_the_coriolis_matrix_gives_the_bias_and_makes_mdot_minus_2c_skew(case):
 def test_gravity_and_springs_are_gradients_of_potential_energy(case):
     assert relative(along(case["gravity"], case.qd), case.rate["U slack"]) < 1e-10
     assert relative(along(case["spring"], case.qd), case.rate["U slack"] - case.rate["U"]) < 1e-10
+
+
+def test_damping_and_friction_in_closed_form():
+    """-d qd - f tanh(qd / v_s), and its slopes by qd, f and v_s: at rest, slowly, fast, and in both directions."""
+    model = jaxdyn.load("double_pendulum")
+    f, v_s, d, q = np.array([0.4, 0.7]), np.array([0.05, 0.3]), np.array([0.2, 0.0]), np.array([0.3, -0.5])
+
+    @quickly
+    def of_motion(qd):
+        force = lambda qd, f, v_s: jaxdyn.passive_force(model.replace(damping=d, friction=f, v_s=v_s), q, qd)
+        return force(qd, f, v_s), jax.jacrev(force, (0, 1, 2))(qd, f, v_s)
+
+    for qd in np.array([[0.0, 0.0], [0.01, -0.02], [-3.0, 0.4]]):
+        value, slopes = of_motion(qd)
+        tanh, sech_squared = np.tanh(qd / v_s), 1 / np.cosh(qd / v_s) ** 2
+        np.testing.assert_allclose(value, -d * qd - f * tanh, rtol=1e-14)
+        wanted = -d - f * sech_squared / v_s, -tanh, f * sech_squared * qd / v_s**2
+        for found, diagonal in zip(slopes, wanted, strict=True):
+            np.testing.assert_allclose(found, np.diag(diagonal), rtol=1e-12, atol=1e-15)
 
 
 def test_power_is_the_rate_of_energy(case):

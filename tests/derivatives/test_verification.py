@@ -12,6 +12,7 @@ from jaxdyn.cli import main
 from jaxdyn.derivatives import verify
 
 SOME = ("mass_matrix", "kinetic_energy", "difference")
+SOLVED = ("mass_matrix_inverse", "accelerations, by inertia")
 
 
 def test_a_sound_model(capsys):
@@ -23,6 +24,23 @@ def test_a_sound_model(capsys):
     lines = str(found).splitlines()
     assert lines[0].split() == ["derivatives", "of", "forward", "reverse", "differences"]
     assert lines[1].startswith("mass_matrix")
+
+
+def test_what_is_solved_for():
+    found = verify(jaxdyn.load("double_pendulum"), jax.random.key(1), functions=SOLVED)
+    assert found.ok, found
+    assert [row.name for row in found.rows] == list(SOLVED)
+
+
+def test_nothing_to_differentiate(tmp_path, capsys):
+    """A model that cannot move has no rows, in Python and on the command line."""
+    found = verify(jaxdyn.ModelBuilder("rock").build(), jax.random.key(0))
+    assert found.ok
+    assert found.rows == ()
+    path = tmp_path / "rock.urdf"
+    path.write_text('<robot name="rock"><link name="rock"/></robot>')
+    assert main(["check", str(path), "--derivatives"]) == 0
+    assert "the robot cannot move" in capsys.readouterr().out
 
 
 def test_a_wrong_entry_is_found(monkeypatch):
@@ -51,7 +69,7 @@ def test_unknown_functions_are_named():
 @pytest.mark.parametrize("robot", [long("arm7"), long("quadruped")])
 def test_every_function(robot):
     found = verify(jaxdyn.load(robot), jax.random.key(0))
-    assert len(found.rows) == 23
+    assert len(found.rows) == 25
     assert found.ok, found
 
 
