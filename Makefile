@@ -28,7 +28,11 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/.test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-demo: $(VENV)/.core  ## a robot, its poses, a swing and gradients, in a minute
+$(VENV)/.plot: pyproject.toml | $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plot]'
+	@touch $@
+
+demo: $(VENV)/.plot  ## a robot, its poses, a swing and gradients, in a minute
 	@$(BIN)/python examples/00_demo.py
 
 test: $(VENV)/.test  ## the default test suite

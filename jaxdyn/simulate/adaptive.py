@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxdyn.algorithms import arguments
 from jaxdyn.model import Model, integrate
-from jaxdyn.simulate.rollouts import Trajectory, system_of
+from jaxdyn.simulate.rollouts import Trajectory, answer, system_of
 from jaxdyn.simulate.system import JointLimits, OfState, System
 
 
@@ -54,6 +54,10 @@ def adaptive_rollout(
     times = np.shape(t)
     if len(times) != 1 or times[0] < 2:
         raise ValueError(f"t must have shape (rows,), with two or more times; got {times}")
+    if not isinstance(t, jax.core.Tracer):
+        values = np.asarray(t, np.float64)
+        if not (np.all(np.isfinite(values)) and np.all(np.diff(values) > 0)):
+            raise ValueError(f"t must be finite and increasing; got {values}")
     policy = tau if callable(tau) else None
     system = system_of(model, f_ext, limits, params)
     solver = diffrax.Dopri8() if solver is None else solver
@@ -86,7 +90,7 @@ def _adaptive(
 
     def rate(t: Any, state: Any, _: Any) -> Any:
         q, qd = state
-        force = tau if policy is None else policy(t, q, qd, system.params)
+        force = tau if policy is None else answer(policy(t, q, qd, system.params), model, q.dtype)
         _, dq = jax.jvp(lambda x: integrate(model, q, x), (still,), (qd,))
         return dq, system.acceleration(t, q, qd, force)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import CellType, CodeType
 from typing import Any
 
 import jax
@@ -177,20 +179,44 @@ def _orbax() -> Any:
 
 
 def _described(arguments: dict[str, Any], options: Options) -> dict[str, str]:
-    """Return what tells one run from another, by argument. Functions count by name; arrays of other hosts by shape."""
+    """Return what tells one run from another, by argument. Arrays of other hosts count by shape."""
     about = {name: _digest(value) for name, value in arguments.items()}
     return about | {name: _digest(value) for name, value in options._asdict().items() if name != "progress"}
 
 
-def _digest(value: Any) -> str:
-    """Return a short text that is another for other numbers."""
+def _digest(value: Any, inside: tuple[Any, ...] = ()) -> str:
+    """Return a short text that is another for other numbers, and for functions of other code or closures."""
     leaves, form = jax.tree.flatten(value)
     found = hashlib.sha256(str(form).encode() if len(leaves) != 1 else b"")
     for x in leaves:
-        if callable(x) or isinstance(x, (str, bool)):
-            found.update(getattr(x, "__qualname__", str(x)).encode())
-            continue
-        found.update(f"{np.shape(x)} {jnp.result_type(x)}".encode())
-        if not isinstance(x, jax.Array) or x.is_fully_addressable:
-            found.update(np.asarray(x).tobytes())
+        if isinstance(x, (str, bool)):
+            found.update(str(x).encode())
+        elif callable(x):
+            parts = () if any(x is f for f in inside) else _parts_of_function(x)
+            found.update(
+                "".join(part if k < 1 else _digest(part, (*inside, x)) for k, part in enumerate(parts)).encode()
+            )
+        elif not isinstance(x, (int, float, complex, np.ndarray, np.generic, jax.Array)):
+            found.update(type(x).__qualname__.encode())
+        else:
+            found.update(f"{np.shape(x)} {jnp.result_type(x)}".encode())
+            if not isinstance(x, jax.Array) or x.is_fully_addressable:
+                found.update(np.asarray(x).tobytes())
     return found.hexdigest()[:16]
+
+
+def _parts_of_function(f: Any) -> tuple[Any, ...]:
+    """Return the name of a function, and what else it is made of: code, defaults, and what it closes over."""
+    if isinstance(f, partial):
+        return "partial", f.func, f.args, f.keywords
+    name, code = getattr(f, "__qualname__", type(f).__qualname__), getattr(f, "__code__", None)
+    if code is None:
+        return (name, getattr(f, "__func__", None), getattr(f, "__self__", None))
+    cells = [cell.cell_contents for cell in f.__closure__ or () if cell != CellType()]
+    return name, _text_of_code(code), f.__defaults__, f.__kwdefaults__, cells
+
+
+def _text_of_code(code: CodeType) -> str:
+    """Return what a function does as a text, the same in every process."""
+    constants = [_text_of_code(x) if isinstance(x, CodeType) else repr(x) for x in code.co_consts]
+    return f"{code.co_code.hex()} {constants} {code.co_names}"

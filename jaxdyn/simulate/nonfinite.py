@@ -43,10 +43,19 @@ def _guard(jaxpr: Any) -> Ruled:
         of_moving = lambda values: evaluate(*jax.tree.unflatten(form, with_values(leaves, moving, values)))
         results, along = jax.linearize(of_moving, [leaves[i] for i in moving])
         ok = _finite(results)
-        change = _only(ok, along(_only(ok, directions)))
+        change = _only(ok, along(_finite_backward(_only(ok, directions))))
         return (_only(ok, results), ok.astype(jnp.float32)), (change, jnp.zeros((), jnp.float32))
 
     return Ruled(guard, derivative)
+
+
+def _finite_backward(changes: list[jax.Array]) -> list[jax.Array]:
+    """Return the same; on the way back they are zero if one is not finite.
+
+    The steps before a failure may have derivatives so large that the numbers do not hold them.
+    """
+    same, clean = (lambda _, x: x), (lambda _, x: _only(_finite(x), x))
+    return jax.lax.custom_linear_solve(lambda x: x, changes, same, clean) if changes else changes
 
 
 def _finite(results: Any) -> jax.Array:

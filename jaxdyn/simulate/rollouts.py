@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -16,7 +16,7 @@ from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments, kinetic_energy, potential_energy
 from jaxdyn.algorithms.aba import require_regular
 from jaxdyn.joints import Free, Spherical
-from jaxdyn.model import Model
+from jaxdyn.model import Model, neutral
 from jaxdyn.simulate import integrators
 from jaxdyn.simulate.configurations import normalised
 from jaxdyn.simulate.integrators import Integrator
@@ -53,7 +53,8 @@ class Options(NamedTuple):
     observables: tuple[tuple[str, OfState], ...]
     remat: Remat
     guard: bool
-    progress: bool
+    progress: int
+    """On how many devices of this process a bar shows how far the run is; 0 for no bar."""
 
 
 class Begun(NamedTuple):
@@ -235,14 +236,27 @@ def run(
     q_rows, qd_rows = jnp.concatenate([q[None], q_rows]), jnp.concatenate([qd[None], qd_rows])
     t = t0 + dt * _since(begun, options.save_every * jnp.arange(q_rows.shape[0])).astype(dtype)
     extras = dict(during)
+    of_rows: Any = partial(_of_finite_states, model) if options.guard else jax.vmap
     if "energy" in options.outputs:
-        energy = lambda q, qd: kinetic_energy(model, q, qd) + potential_energy(model, q)
-        extras["energy"] = jax.vmap(energy)(q_rows, qd_rows)
+        energy = lambda t, q, qd: kinetic_energy(model, q, qd) + potential_energy(model, q)
+        extras["energy"] = of_rows(energy)(t, q_rows, qd_rows)
     for name, observe in options.observables:
-        extras[name] = jax.vmap(lambda t, q, qd: observe(t, q, qd, system.params))(t, q_rows, qd_rows)
+        extras[name] = of_rows(lambda t, q, qd: observe(t, q, qd, system.params))(t, q_rows, qd_rows)
     if options.guard:
         extras["failed_at"] = failed_at
     return Trajectory(t, q_rows, qd_rows, extras)
+
+
+def _of_finite_states(model: Model, f: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of all rows, not a number where a state is not finite; there it has no derivatives."""
+
+    def of_state(t: jax.Array, q: jax.Array, qd: jax.Array) -> Any:
+        ok = jnp.isfinite(q).all() & jnp.isfinite(qd).all()
+        found = f(t, jnp.where(ok, q, neutral(model).astype(q.dtype)), jnp.where(ok, qd, 0))
+        none = lambda x: jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.zeros_like(x)
+        return jax.tree.map(lambda x: jnp.where(ok, x, none(jnp.asarray(x))), found)
+
+    return jax.vmap(of_state)
 
 
 # ---------------------------------------------------------------------- the loop over time
@@ -251,7 +265,7 @@ def _advance(options: Options, system: System, dt: Any, t0: Any, q: Any, qd: Any
     t, policy = t0 + i.astype(q.dtype) * dt, options.policy
     tau = said
     if policy is not None:
-        ask = lambda: _answer(policy(t, q, qd, system.params), system.model, q.dtype)
+        ask = lambda: answer(policy(t, q, qd, system.params), system.model, q.dtype)
         tau = ask() if options.hold == 1 else jax.lax.cond(i % options.hold == 0, ask, lambda: said)
     return *options.integrator(system, t, q, qd, tau, dt), tau
 
@@ -260,7 +274,7 @@ def _step_of(options: Options, system: System, dt: Any, t0: Any, carry: _Carry, 
     """Return the carry after a step, and what is saved of it: what holds after it, and during it."""
     i, row = x
     if options.progress:
-        carry = carry._replace(q=ticked(Bar(options.steps), i, carry.q))
+        carry = carry._replace(q=ticked(Bar(options.steps, options.progress), i, carry.q))
     advance = partial(_advance, options)
     args = system, dt, t0, carry.q, carry.qd, carry.tau if options.policy else row, i
     if carry.failed_at is None:
@@ -362,7 +376,7 @@ def options_of(
         steps = shape[0] * hold
     elif steps is None:
         raise ValueError("steps must be given with a policy: the number of time steps")
-    if not isinstance(steps, (int, np.integer)) or steps < 0:
+    if not isinstance(steps, (int, np.integer)) or isinstance(steps, bool) or steps < 0:
         raise ValueError(f"steps must be a non-negative integer; got {steps!r}")
     if steps % save_every:
         raise ValueError(f"save_every must divide the number of steps, {steps}; got {save_every}")
@@ -376,7 +390,7 @@ def options_of(
         observables=tuple(observables.items()),
         remat=remat,
         guard=bool(on_nonfinite),
-        progress=bool(progress),
+        progress=int(bool(progress)),
     )
 
 
@@ -387,7 +401,7 @@ def _floating(x: Any, dtype: Any) -> jax.Array:
     return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(dtype)
 
 
-def _answer(tau: Any, model: Model, dtype: Any) -> jax.Array:
+def answer(tau: Any, model: Model, dtype: Any) -> jax.Array:
     """Return what a policy said, checked."""
     return _checks.vector("what the policy returns", tau, model.nv, "degree of freedom", dtype).astype(dtype)
 

@@ -83,6 +83,7 @@ def run_sharded(
 ) -> Trajectory:
     """Return the trajectories of a batch; what a run that was begun before has is by robot, too, but for `steps`."""
     steps, failed_at = (None, None) if begun is None else begun
+    options = options._replace(progress=options.progress and len(mesh.local_devices))
 
     def on_device(system: System, dt: Any, t0: Any, steps: Any, *batch: Any) -> Trajectory:
         def one(q: Any, qd: Any, tau: Any, failed_at: Any) -> Trajectory:
@@ -98,7 +99,11 @@ def run_sharded(
 
 def all_devices(mesh: Mesh | None) -> Mesh:
     """Return a mesh over whose axes, taken together, a batch is split; all devices if None."""
-    return Mesh(np.array(jax.devices()), ("batch",)) if mesh is None else Mesh(mesh.devices, mesh.axis_names)
+    if mesh is None:
+        return Mesh(np.array(jax.devices()), ("batch",))
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"mesh must be a jax.sharding.Mesh or None; got {type(mesh).__name__}")
+    return Mesh(mesh.devices, mesh.axis_names)
 
 
 def batch_of(model: Model, q: Any, qd: Any, tau: Any, mesh: Mesh) -> tuple[Any, Any, Any]:

@@ -25,3 +25,16 @@ def test_says_what_is_missing(chain, monkeypatch):
     monkeypatch.setitem(sys.modules, "diffrax", None)
     with pytest.raises(ImportError, match=r"pip install jaxdyn\[ode\]"):
         adaptive_rollout(chain, jnp.zeros(2), jnp.zeros(2), jnp.zeros(2), t=[0.0, 1.0])
+
+
+@pytest.mark.parametrize("t", [[0.0, 0.2, 0.1], [0.1, 0.1], [0.0, np.nan]])
+def test_times_must_increase(chain, t):
+    pytest.importorskip("diffrax")
+    with pytest.raises(ValueError, match="t must be finite and increasing"):
+        adaptive_rollout(chain, np.zeros(2), np.zeros(2), np.zeros(2), t=t)
+
+
+def test_answers_of_a_policy_are_checked(chain):
+    pytest.importorskip("diffrax")
+    with pytest.raises(ValueError, match="what the policy returns"):
+        adaptive_rollout(chain, np.zeros(2), np.zeros(2), lambda t, q, qd, params: qd[:1], t=[0.0, 0.1])

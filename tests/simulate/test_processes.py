@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ import pytest
 
 import jaxdyn
 from jaxdyn.simulate import checkpointed_rollout, rollout
+from jaxdyn.simulate.checkpoints import _digest
 
 HEARTBEAT = 15  # s
 
@@ -191,6 +193,27 @@ def test_parts_make_a_rollout(tmp_path):
     whole = jax.vmap(lambda *x: rollout(model, *x, **options))(q, qd, tau)
     np.testing.assert_array_equal(found.extras["failed_at"], [-1, 2])
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-13), found, whole)
+
+
+def test_functions_are_told_apart_by_what_they_do():
+    """By code, defaults and closures, not by name; the same function made again is the same."""
+
+    def made(k):
+        return lambda t, q, qd, params, scale=k: -k * qd + scale * q
+
+    assert _digest(made(1.0)) == _digest(made(1.0))
+    functions = [
+        made(1.0),
+        made(2.0),
+        lambda t, q, qd, p: q,
+        lambda t, q, qd, p: qd,
+        partial(made, 1.0),
+        partial(made, 2.0),
+    ]
+    assert len({_digest(f) for f in functions}) == len(functions)
+    recursive = lambda n: n and recursive(n - 1)
+    assert _digest(recursive) == _digest(recursive)
+    assert _digest(jnp.sin) != _digest(jnp.cos)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import jaxdyn
 from jaxdyn.model.random_models import random_chain
 from jaxdyn.simulate import JointLimits, rollout, step
 from jaxdyn.simulate.passive import passive_force
+from jaxdyn.simulate.progress import Bar
 from jaxdyn.simulate.system import limit_force
 
 T, DT = 12, 0.02
@@ -170,6 +171,50 @@ def test_failure_stays_where_it_is(hinges, start, tau):
     assert by_tau[1, :5].any()
 
 
+def test_a_failure_beyond_all_numbers_leaves_gradients_finite(hinges):
+    """Before it fails, a robot may turn so fast that derivatives overflow: those of its neighbours stay what they are."""
+    policy = lambda t, q, qd, gain: -gain * qd * abs(qd)
+    gains, model = jnp.array([0.1, 50.0, 0.2]), hinges.replace(gravity=jnp.array([0.0, 0.0, -9.81]))
+    start = jnp.array([0.3, 0.4]), jnp.array([3.0, -2.0])
+
+    def run(inertia, gain):
+        options = {"dt": 0.05, "steps": 60, "params": gain, "on_nonfinite": "stop"}
+        return rollout(model.replace(inertia=inertia), *start, policy, **options)
+
+    @jax.jit
+    def of_all(inertia, gains):
+        runs = jax.vmap(run, (None, 0))(inertia, gains)
+        return jnp.sin(runs.q).sum(), runs.extras["failed_at"]
+
+    (_, failed_at), (by_inertia, by_gain) = jax.value_and_grad(of_all, (0, 1), has_aux=True)(model.inertia, gains)
+    assert failed_at[1] > 0
+    assert np.isfinite(by_inertia).all()
+    assert np.isfinite(by_gain).all()
+    alone = jax.grad(lambda gain: jnp.sin(run(model.inertia, gain).q).sum())
+    assert relative(by_gain[jnp.array([0, 2])], np.array([alone(0.1), alone(0.2)])) < 1e-10
+
+
+def test_what_is_asked_of_a_state_that_is_not_finite(chain, start, tau):
+    """Is not a number, and has no derivatives: those of its neighbours stay finite."""
+    observe = {"speed": lambda t, q, qd, params: (qd * qd).sum()}
+
+    def of_all(inertia, q):
+        options = {"dt": DT, "on_nonfinite": "stop", "outputs": ["energy"], "observables": observe}
+        run = lambda q: rollout(chain.replace(inertia=inertia), q, start[1], tau, **options)
+        found = jax.vmap(run)(q).extras
+        total = (found["energy"] + found["speed"]).sum(1)
+        return jnp.where(found["failed_at"] < 0, total, 0).sum(), found
+
+    q = jnp.stack([start[0], start[0].at[0].set(jnp.nan)])
+    (_, found), (by_inertia, by_q) = jax.jit(jax.value_and_grad(of_all, (0, 1), has_aux=True))(chain.inertia, q)
+    for name in ("energy", "speed"):
+        assert np.isfinite(found[name][0]).all()
+        assert np.isnan(found[name][1]).all()
+    assert np.isfinite(by_inertia).all()
+    assert by_inertia.any()
+    assert np.isfinite(by_q[0]).all()
+
+
 def test_failure_is_reported(chain, start, tau):
     with pytest.warns(UserWarning, match="not finite after step 3"):
         found = rollout(chain, *start, tau.at[3].set(jnp.nan), dt=DT, on_nonfinite="report")
@@ -243,6 +288,19 @@ def test_progress(capfd):
     np.testing.assert_array_equal(found, many(False)(starts))
     jax.grad(lambda q: many(True)(q).sum())(starts)
     assert capfd.readouterr().err == ""
+
+
+def test_progress_of_several_devices(capsys):
+    """They share one bar, at most 100 updates long, whichever comes first."""
+    bar = Bar(1600, 2)
+    for now in [*range(0, 800, bar.every)] * 2 + [*range(800, 1600, bar.every)] * 2:
+        bar.update(now)
+    shown = [int(line.split("]")[1].split("%")[0]) for line in capsys.readouterr().err.split("\r") if "%" in line][::2]
+    assert shown == sorted(set(shown))
+    assert shown[0] == 0
+    assert shown[-1] > 95
+    bar.update(0)
+    assert "]   0 %" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------------- bad input
