@@ -41,6 +41,8 @@ class Solution(NamedTuple):
     """The largest component of what the goals are missed by, m or rad; postures do not count."""
     iterations: jax.Array
     """Number of steps tried."""
+    history: dict[str, jax.Array] = {}
+    """If asked for: error, cost and damping of every step of the start that did best, (iterations,) each, and zeros."""
 
     @property
     def solved(self) -> jax.Array:
@@ -56,6 +58,8 @@ def inverse_kinematics(
     tolerance: Any = None,
     iterations: int = 100,
     limits: bool = True,
+    history: bool = False,
+    verbose: bool = False,
 ) -> Solution:
     """Find a configuration in which frames are where they are wanted.
 
@@ -75,6 +79,8 @@ def inverse_kinematics(
             float32).
         iterations: largest number of steps.
         limits: keep to the model's `lower` and `upper`, as far as joints have plain coordinates.
+        history: return the course of the search too.
+        verbose: print it as a table, also from inside of `jit`.
 
     Returns:
         The solution, of the start that did best.
@@ -106,7 +112,7 @@ def inverse_kinematics(
         tolerance = 1e-8 if starts.dtype == np.float64 else 1e-5
     elif not isinstance(tolerance, jax.core.Tracer) and not (np.ndim(tolerance) == 0 and tolerance > 0):
         raise ValueError(f"tolerance must be a positive number; got {tolerance!r}")
-    options = _Options(iterations, bool(limits))
+    options = _Options(iterations, bool(limits), bool(history), bool(verbose))
     return _solved(model, chosen, starts.reshape((-1, model.nq)), tolerance, options)
 
 
@@ -135,11 +141,30 @@ class _Search(NamedTuple):
     mark: jax.Array
     """The cost some steps ago."""
     steps: jax.Array
+    course: jax.Array
+    """(iterations, 3) error, cost and damping of every step, or none of them."""
 
 
 class _Options(NamedTuple):
     iterations: int
     limits: bool
+    history: bool
+    verbose: bool
+
+    @property
+    def rows(self) -> int:
+        """Of how many steps the course is kept."""
+        return self.iterations if self.history or self.verbose else 0
+
+
+HISTORY = ("error", "cost", "damping")
+
+
+def _table(steps: Any, course: Any) -> None:
+    """Print the course of a search."""
+    print(f"{'step':>4}" + "".join(f"{name:>12}" for name in HISTORY))
+    for k, row in enumerate(np.asarray(course)[: int(steps)]):
+        print(f"{k:4d}" + "".join(f"{x:12.3e}" for x in row))
 
 
 @partial(jit, static_argnames="options")
@@ -151,7 +176,10 @@ def _solved(model: Model, goals: Goals, starts: Any, tolerance: Any, options: _O
     sound = jnp.isfinite(found.error)
     status = jnp.where(found.running, Status.ITERATIONS, Status.NEAREST)
     status = jnp.where(found.error <= tolerance, Status.SOLVED, jnp.where(sound, status, Status.NOT_FINITE))
-    return Solution(q, status, found.error, found.steps)
+    if options.verbose:
+        jax.debug.callback(_table, found.steps, found.course)
+    history = dict(zip(HISTORY, found.course.T, strict=True)) if options.history else {}
+    return Solution(q, status, found.error, found.steps, history)
 
 
 def _begin(model: Model, goals: Goals, start: jax.Array, options: _Options) -> _Search:
@@ -173,6 +201,7 @@ def _begin(model: Model, goals: Goals, start: jax.Array, options: _Options) -> _
         stalled=jnp.array(False),
         mark=unknown,
         steps=jnp.zeros((), jnp.int32),
+        course=jnp.zeros((options.rows, len(HISTORY)), q.dtype),
     )
 
 
@@ -199,6 +228,9 @@ def _step(model: Model, goals: Goals, at: _Search, tolerance: Any, options: _Opt
     trial = _within(model, options.limits, integrate(model, at.q, jnp.where(aside, side, dq)))
     keeps_on = any(goal.kind == "posture" for goal in goals) | (at.error > tolerance)
     running = jnp.isfinite(at.cost) & keeps_on & ~flat & (~stuck | aside) & (model.nv > 0)
+    if options.rows:
+        row = jnp.stack([at.error, at.cost, mu])
+        at = at._replace(course=at.course.at[at.steps].set(jnp.where(jnp.isfinite(row), row, 0), mode="drop"))
     time_to_look = at.steps % PATIENCE == PATIENCE - 1
     return at._replace(
         trial=trial,

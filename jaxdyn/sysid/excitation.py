@@ -206,6 +206,8 @@ def excitation(
     sigma = _per_joint("noise", noise, model)
     if not np.all(sigma > 0):
         raise ValueError(f"noise must be positive; got {noise!r}")
+    if not 0 < float(learning_rate) < np.inf:
+        raise ValueError(f"learning_rate must be positive; got {learning_rate!r}")
     base = base_parameters(model, friction=friction, rotor_inertia=rotor_inertia, offset=offset)
     if not base.rank:
         raise ValueError("the joint forces of this model depend on no parameter: there is nothing to excite")

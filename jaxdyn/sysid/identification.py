@@ -141,9 +141,12 @@ def identify(
     terms = terms_of(friction, rotor_inertia, offset)
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}: {suggestion(method, METHODS)}")
-    data = _samples(model, q=q, qd=qd, qdd=qdd, tau=tau)
-    prior = _prior(model, prior)
+    dtype = jnp.result_type(float)  # double precision wherever JAX has it
+    data = tuple(x.astype(dtype) for x in _samples(model, q=q, qd=qd, qdd=qdd, tau=tau))
+    model, prior = model.astype(dtype), _prior(model, prior).astype(dtype)
     free = _solid_bodies(prior)
+    if not free and method != "least_squares":
+        raise ValueError("prior: no body has mass, so there is no inertia to start from")
     prior = _made_solid(prior, free)
     start = None if start is None else _start(model, start, free)
     gamma: Any = _gamma(regularization)
@@ -407,10 +410,10 @@ def _prior(model: Model, prior: Any) -> Model:
 
 
 def _solid_bodies(prior: Model) -> tuple[int, ...]:
-    """Return the bodies whose inertia is sought: those with mass. Where the prior is traced, all."""
+    """Return the bodies whose inertia is sought: those that have one. Where the prior is traced, all."""
     if isinstance(prior.inertia, jax.core.Tracer):
         return tuple(range(prior.nbodies))
-    return tuple(np.flatnonzero(np.asarray(prior.inertia)[:, 0] > 0).tolist())
+    return tuple(np.flatnonzero(np.any(np.asarray(prior.inertia), axis=1)).tolist())
 
 
 def _made_solid(prior: Model, free: tuple[int, ...]) -> Model:

@@ -222,7 +222,7 @@ def _bodies_with_mass(model: Model, names: Any) -> tuple[list[int], Model]:
     if isinstance(model.inertia, jax.core.Tracer) or np.ndim(model.inertia) != 2:
         return rows, model
     inertia = np.asarray(model.inertia)
-    massless = [i for i in rows if not inertia[i, 0] > 0]
+    massless = [i for i in rows if not inertia[i].any()]
     if massless and names is not None:
         raise ValueError(f"params['inertia'] has {model.body_names[massless[0]]!r}, a body without mass")
     rows = [i for i in rows if i not in massless]

@@ -457,7 +457,12 @@ def _checked(model: Model, given: Any, times: Any, form: Any, functions: Any, so
     if free_duration is not None:
         if not isinstance(free_duration, (tuple, list)) or len(free_duration) != 2:
             raise ValueError(f"free_duration must be (shortest, longest), s; got {free_duration!r}")
-        free_duration = tuple(jnp.log(_checks.number("free_duration", x, dtype)) for x in free_duration)
+        ends = [_checks.number("free_duration", x, dtype) for x in free_duration]
+        if not any(isinstance(x, jax.core.Tracer) for x in ends) and not 0 < ends[0] <= ends[1] < np.inf:
+            raise ValueError(
+                f"free_duration must be (shortest, longest), s, 0 < shortest <= longest; got {free_duration!r}"
+            )
+        free_duration = tuple(jnp.log(x) for x in ends)
     theta = _Theta(
         plant,
         running,

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 
 class _Point(NamedTuple):
@@ -94,12 +95,11 @@ def _moved(problem: Any, change: Any, xs: jax.Array, us: jax.Array) -> tuple[jax
         by_problem = jax.tree.map(jnp.add, by_problem, product(with_bounds))
     right = jax.tree.map(jnp.negative, by_problem)
     H, H_end = hessians(problem, us, multipliers, xs, xs[1:])
-    moved = jax.lax.custom_linear_solve(
-        masked,
-        only_free(right),
-        lambda _, b: _solved(F, H, H_end, free, b),
-        symmetric=True,
-    )
+    # One vector: JAX transposes nothing of which a part does not change.
+    b, point = ravel_pytree(only_free(right))
+    flat = lambda of: lambda x: ravel_pytree(of(point(x)))[0]
+    solve = flat(lambda b: _solved(F, H, H_end, free, b))
+    moved = point(jax.lax.custom_linear_solve(flat(masked), b, lambda _, b: solve(b), symmetric=True))
     cost = jax.jvp(lambda problem: lagrangian(at, problem), (problem,), (change,))[1]
     cost = cost + (slope(at, problem).u * held).sum() if bounded else cost
     along = lambda x, d: jax.jvp(lambda e: plant.integrate(x, e), (jnp.zeros_like(d),), (d,))[1]

@@ -102,7 +102,8 @@ def shooting(
         params: first guess of the policy's parameters, any pytree.
         data: what else the loss depends on, such as targets; any pytree.
         optimizer: any optax optimiser, those with a line search included; by default `optax.lbfgs()`.
-        project: function p -> p that is applied after each step, such as a clip to limits of torques.
+        project: function p -> p that is applied after each step, such as a clip to limits of torques. Solutions then
+            have no derivatives.
         max_iterations: most steps to take.
         tolerance: largest component of the gradient at a solution. With `project`, of the change that a small step
             along the gradient makes.
@@ -270,12 +271,17 @@ def _descended(theta: _Theta, p: Any, options: _Options) -> Any:
 
 def _solution_and_change(ruled: Ruled, options: _Options, at: Any, changes: Any) -> Any:
     """Return the solution and its change along a change of what the loss depends on."""
+    if options.project is not None:
+        raise NotImplementedError(
+            "solutions that a projection keeps within bounds have no derivatives here: leave out `project`, and put "
+            "the bounds into the loss or the policy"
+        )
     out = ruled(*at)
     theta, dtheta = at[0], jax.tree.map(_filled, at[0], changes[0])
     flat, restore = ravel_pytree(once(out[0]))
     slope = lambda theta, x: jax.grad(lambda x: _evaluated(theta, restore(x), options)[0])(x)
     right = jax.jvp(lambda theta: slope(theta, flat), (theta,), (dtheta,))[1]
-    usable = (out[1] == Status.CONVERGED) & (options.project is None)
+    usable = out[1] == Status.CONVERGED
     product = lambda d: jax.jvp(lambda x: slope(theta, x), (flat,), (d,))[1]
     solve = lambda product, b: jax.scipy.sparse.linalg.cg(product, b, tol=1e-12, maxiter=10 * flat.size)[0]
     change = jax.lax.custom_linear_solve(product, jnp.where(usable, -right, 0), solve, symmetric=True)

@@ -159,3 +159,26 @@ def test_what_is_refused(planar):
         control.inverse_kinematics(planar, goal, x, tolerance=0.0)
     with pytest.raises(ValueError, match="iterations must be a non-negative integer"):
         control.inverse_kinematics(planar, goal, x, iterations=-1)
+
+
+def test_the_course_of_a_search_is_returned_and_printed(capsys):
+    """Errors of one start fall to the one that is returned; the same numbers in a table, in batches one for each."""
+    arm = jaxdyn.load("double_pendulum")
+    target = jaxdyn.frame_pose(arm, jnp.full(arm.nq, 0.4), arm.frame_names[-1]).position
+    goal = lambda p: control.position_goal(arm.frame_names[-1], p)
+    solve = lambda p, **options: control.inverse_kinematics(arm, goal(p), jnp.zeros(arm.nq), iterations=30, **options)
+    assert solve(target).history == {}
+    found = solve(target, history=True, verbose=True)
+    jax.effects_barrier()
+    steps = int(found.iterations)
+    assert set(found.history) == {"error", "cost", "damping"}
+    errors = np.asarray(found.history["error"])
+    assert errors.shape == (30,)
+    assert (np.diff(errors[1:steps]) <= 0).mean() > 0.7
+    assert errors[steps - 1] == found.error
+    assert not errors[steps:].any()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["step", "error", "cost", "damping"]
+    assert len(lines) == 1 + steps
+    many = jax.vmap(lambda p: solve(p, history=True))(jnp.tile(target, (3, 1)))
+    np.testing.assert_allclose(many.history["error"], np.broadcast_to(errors, (3, 30)), rtol=1e-6, atol=1e-9)

@@ -126,6 +126,7 @@ def test_the_smooth_condition_number_bounds_the_true_one(rng):
         ({"velocity": 0.0}, "velocity must be positive"),
         ({"effort": [1.0, np.nan]}, r"effort must be a number, or have shape \(2,\)"),
         ({"noise": 0.0}, "noise must be positive"),
+        ({"learning_rate": np.nan}, "learning_rate must be positive"),
     ],
 )
 def test_bad_arguments_are_named(robot, options, says):

@@ -163,10 +163,26 @@ def test_unphysical_priors_are_projected_with_a_warning_and_massless_bodies_left
     with pytest.warns(jaxdyn.ModelWarning, match="prior: the inertia of link1"):
         found = identify(wrong, *motion, noisy, prior=wrong.replace(inertia=no_body), regularization=1.0)
     assert (np.asarray(found.margins) > 0).all()
+    negative = wrong.replace(inertia=wrong.inertia.at[1].multiply(-1.0))
+    with pytest.warns(jaxdyn.ModelWarning, match="prior: the inertia of link2"):
+        found = identify(wrong, *motion, noisy, prior=negative, regularization=1.0)
+    assert (np.asarray(found.margins) > 0).all()
     no_body[0] = 0
     found = identify(wrong, *motion, noisy, prior=wrong.replace(inertia=no_body), regularization=1.0)
     assert not np.asarray(found.model.inertia[0]).any()
     assert found.success
+
+
+def test_a_robot_without_mass_is_refused(wrong, motion, noisy):
+    with pytest.raises(ValueError, match="prior: no body has mass"):
+        identify(wrong, *motion, noisy, prior=wrong.replace(inertia=0 * wrong.inertia))
+
+
+def test_data_in_single_precision_are_computed_with_in_double(wrong, motion, noisy):
+    single = [np.asarray(x, np.float32) for x in (*motion, noisy)]
+    found = identify(wrong.astype(jnp.float32), *single, regularization=1.0)
+    assert found.success
+    assert found.parameters.dtype == np.float64
 
 
 def test_summary_names_everything(found):

@@ -231,6 +231,8 @@ def test_one_interval(block):
         ({"x_end": jnp.zeros(3)}, r"x_end must have shape \(2,\)"),
         ({"xs": jnp.zeros((5, 2))}, r"xs must have shape \(11, 2\)"),
         ({"free_duration": 3.0}, r"free_duration must be \(shortest, longest\)"),
+        ({"free_duration": (-1.0, 2.0)}, r"free_duration must be .* 0 < shortest <= longest; got \(-1.0, 2.0\)"),
+        ({"free_duration": (5.0, 0.5)}, "0 < shortest <= longest"),
         ({"tolerance": -1.0}, "tolerance must be a positive number"),
         ({"max_iterations": 0}, "max_iterations must be a positive integer"),
         ({"driven": ["rial"]}, "did you mean 'rail'"),

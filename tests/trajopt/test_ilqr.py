@@ -179,6 +179,17 @@ def test_gradients_through_the_solution(top):
         us = outputs(p)[26:38]
         assert 2 <= int((us == top).sum()) < 12
     check_gradients(outputs, p)
+    for name, x in p.items():  # one alone, on which not every condition depends
+        alone = jax.grad(lambda x, name=name: outputs(p | {name: x}).sum())
+        assert jax.eval_shape(alone, x).shape == x.shape
+
+
+def test_gradient_by_the_target_alone():
+    step = lambda x, u: x + 0.1 * jnp.stack([x[1], u[0] - jnp.sin(x[0])])
+    options = {"tolerance": 1e-24, "max_iterations": 200}
+    force = lambda goal: ilqr(step, torque(), 10 * state(goal), jnp.zeros(2), jnp.zeros((5, 1)), **options).us.sum()
+    goal = jnp.array([1.0, 0.2])
+    np.testing.assert_allclose(jax.jit(jax.grad(force))(goal), jax.jit(jax.jacfwd(force))(goal), rtol=1e-9)
 
 
 @pytest.mark.long

@@ -47,6 +47,15 @@ def test_least_squares_problems(block):
     assert found.t.shape == (3, T + 1)
 
 
+def test_solutions_within_bounds_have_no_derivatives(block):
+    """They are refused, also where no bound is active."""
+    policy, loss = lambda t, q, qd, gain: -gain * q, lambda run, gain: (run.q**2).mean()
+    options = {"params": jnp.ones(()), "dt": DT, "steps": T, "project": lambda gain: jnp.clip(gain, 0.0, 8.0)}
+    gain = lambda start: shooting(block, loss, start, 0 * start, policy, **options).extras["params"]
+    with pytest.raises(NotImplementedError, match="leave out `project`"):
+        jax.eval_shape(jax.grad(lambda start: gain(start).sum()), jnp.array([1.0]))
+
+
 def test_policy_of_several_starts_within_bounds(block):
     """Gains of a linear policy for three starts, by Adam, projected: none is better in a search over all."""
 
