@@ -33,21 +33,21 @@ class Bar:
     def __init__(self, steps: int, devices: int = 1):
         self.steps, self.devices = steps, devices
         self.every = max(SPACING, -(-steps // UPDATES))
-        self._lock, self._begun, self._ticks, self._shown, self._start = threading.Lock(), devices, 0, -1, 0.0
+        self._lock, self._begun, self._done, self._start = threading.Lock(), devices, steps, 0.0
 
     def update(self, step: Any) -> None:
-        """Show that a step begins on a device; the bar is as far as the devices are on average."""
+        """Show that a step begins. Several devices say so of one step: it counts once."""
+        step = int(np.max(step))
         with self._lock:
-            if int(np.max(step)) == 0:
+            if step == 0:
                 if self._begun == self.devices:  # as many as there are have begun the run before: this is another
-                    self._begun, self._ticks, self._shown, self._start = 0, 0, -1, time.perf_counter()
+                    self._begun, self._done, self._start = 0, -1, time.perf_counter()
                 self._begun += 1
-            self._ticks += 1
-            total = self.devices * -(-self.steps // self.every)
-            last, done = self._ticks >= total, self.steps * (self._ticks - 1) // total
-            if last or 100 * done // self.steps > self._shown:
-                self._shown = 100 * done // self.steps
-                show("" if last else bar(done, self.steps, time.perf_counter() - self._start))
+            if step <= self._done:
+                return
+            self._done = step
+            last = step + self.every >= self.steps
+            show("" if last else bar(step, self.steps, time.perf_counter() - self._start))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))

@@ -291,14 +291,14 @@ def test_progress(capfd):
 
 
 def test_progress_of_several_devices(capsys):
-    """They share one bar, at most 100 updates long, whichever comes first."""
+    """They share one bar, which goes forward only, side by side or one after the other; the next run begins anew."""
     bar = Bar(1600, 2)
     for now in [*range(0, 800, bar.every)] * 2 + [*range(800, 1600, bar.every)] * 2:
         bar.update(now)
     shown = [int(line.split("]")[1].split("%")[0]) for line in capsys.readouterr().err.split("\r") if "%" in line][::2]
     assert shown == sorted(set(shown))
     assert shown[0] == 0
-    assert shown[-1] > 95
+    assert shown[-1] > 90
     bar.update(0)
     assert "]   0 %" in capsys.readouterr().err
 
