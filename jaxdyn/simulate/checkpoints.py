@@ -7,6 +7,7 @@ import json
 import os
 from functools import partial
 from importlib import import_module
+from inspect import unwrap
 from pathlib import Path
 from types import CellType, CodeType
 from typing import Any
@@ -192,10 +193,8 @@ def _digest(value: Any, inside: tuple[Any, ...] = ()) -> str:
         if isinstance(x, (str, bool)):
             found.update(str(x).encode())
         elif callable(x):
-            parts = () if any(x is f for f in inside) else _parts_of_function(x)
-            found.update(
-                "".join(part if k < 1 else _digest(part, (*inside, x)) for k, part in enumerate(parts)).encode()
-            )
+            for part in () if any(x is f for f in inside) else _parts_of_function(x):
+                found.update(_digest(part, (*inside, x)).encode())
         elif not isinstance(x, (int, float, complex, np.ndarray, np.generic, jax.Array)):
             found.update(type(x).__qualname__.encode())
         else:
@@ -207,6 +206,7 @@ def _digest(value: Any, inside: tuple[Any, ...] = ()) -> str:
 
 def _parts_of_function(f: Any) -> tuple[Any, ...]:
     """Return the name of a function, and what else it is made of: code, defaults, and what it closes over."""
+    f = unwrap(f)  # of `jax.jit`
     if isinstance(f, partial):
         return "partial", f.func, f.args, f.keywords
     name, code = getattr(f, "__qualname__", type(f).__qualname__), getattr(f, "__code__", None)
@@ -218,5 +218,10 @@ def _parts_of_function(f: Any) -> tuple[Any, ...]:
 
 def _text_of_code(code: CodeType) -> str:
     """Return what a function does as a text, the same in every process."""
-    constants = [_text_of_code(x) if isinstance(x, CodeType) else repr(x) for x in code.co_consts]
-    return f"{code.co_code.hex()} {constants} {code.co_names}"
+
+    def text(x: Any) -> str:
+        if isinstance(x, CodeType):
+            return _text_of_code(x)
+        return str(sorted(map(repr, x))) if isinstance(x, frozenset) else repr(x)  # sets have no order
+
+    return f"{code.co_code.hex()} {list(map(text, code.co_consts))} {code.co_names}"

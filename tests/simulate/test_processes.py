@@ -211,6 +211,7 @@ def test_functions_are_told_apart_by_what_they_do():
         partial(made, 2.0),
     ]
     assert len({_digest(f) for f in functions}) == len(functions)
+    assert _digest(jax.jit(made(1.0))) == _digest(made(1.0))
     recursive = lambda n: n and recursive(n - 1)
     assert _digest(recursive) == _digest(recursive)
     assert _digest(jnp.sin) != _digest(jnp.cos)
