@@ -178,8 +178,8 @@ def rollout(
             sqrt(T)-th. What is not kept is computed again.
         on_nonfinite: what happens when a state is not finite any more. None: it is taken as it comes. "stop": the
             robot stays in its last finite state, and extras["failed_at"] is the number of the step that failed, -1 if
-            none has; others of a batch, and gradients, are not affected. "report": the same, with a warning unless
-            the call is traced.
+            none has; others of a batch are not affected, and gradients stay finite. "report": the same, with a warning
+            unless the call is traced, as it is under `jax.vmap`.
         progress: show on stderr how far the run is: one bar for all of a batch, at most 100 times a run. Not
             shown while a derivative is taken.
 

@@ -226,6 +226,8 @@ def _bodies_with_mass(model: Model, names: Any) -> tuple[list[int], Model]:
     if massless and names is not None:
         raise ValueError(f"params['inertia'] has {model.body_names[massless[0]]!r}, a body without mass")
     rows = [i for i in rows if i not in massless]
+    if not rows:
+        raise ValueError("params has 'inertia', but no body of the model has mass")
     unphysical = [i for i in rows if np.isfinite(inertia[i]).all() and not np.asarray(physical_margins(model))[i] > 0]
     if not unphysical:
         return rows, model

@@ -195,6 +195,11 @@ def test_unphysical_inertias_are_replaced_and_massless_bodies_left_out(robot):
     assert unknowns_of(robot.replace(inertia=bad), ["inertia"])[0].size == 10
 
 
+def test_a_robot_without_mass_has_no_inertias_to_fit(robot):
+    with pytest.raises(ValueError, match="no body of the model has mass"):
+        unknowns_of(robot.replace(inertia=0 * robot.inertia), ["inertia"])
+
+
 def test_turned_gravity_keeps_its_length_and_coordinates_are_inverse(robot):
     unknowns, model = unknowns_of(robot, ["inertia", "damping", "v_s", "gravity_direction"])
     theta = unknowns.coordinates(model)
