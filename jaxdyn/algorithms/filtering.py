@@ -34,24 +34,33 @@ class Gain(NamedTuple):
 
 def gains_of(P: ArticulatedInertia, H: tuple[Motion, ...], armature: Rows) -> tuple[Gain, ...]:
     """Find the gains of a joint's columns, each after those before it: the Cholesky factor of the block D."""
-    products = tuple(P @ h for h in H)
-    return _gains(products, tuple(U.dot(h) for U, h in zip(products, H, strict=True)), H, armature)
+    return gains_from(tuple(P @ h for h in H), None, H, armature)
 
 
 def gains_with_link(
     P: ArticulatedInertia, M: RigidInertia, own: tuple[Own, ...], H: tuple[Motion, ...], armature: Rows
 ) -> tuple[Gain, ...]:
     """Find the gains of P + M, P being what is outboard of the joint's own link, and M that link."""
+    return gains_from(*products_with_link(P, M, own, H), H, armature)
+
+
+def products_with_link(
+    P: ArticulatedInertia, M: RigidInertia, own: tuple[Own, ...], H: tuple[Motion, ...]
+) -> tuple[tuple[Force, ...], Rows | None]:
+    """Return (P + M) H*, and the diagonal of H (P + M) H* if it is known better than from these."""
     if not own:
-        return gains_of(P.plus_rigid(M), H, armature)
+        return tuple(P.plus_rigid(M) @ h for h in H), None
     products = tuple(P @ h for h in H)
     D = tuple(U.dot(h) + mine.D for U, h, mine in zip(products, H, own, strict=True))
     added = (Force(mine.moment, (M @ h).lin) for h, mine in zip(H, own, strict=True))
-    return _gains(tuple(U + f for U, f in zip(products, added, strict=True)), D, H, armature)
+    return tuple(U + f for U, f in zip(products, added, strict=True)), D
 
 
-def _gains(products: tuple[Force, ...], diagonal: Rows, H: tuple[Motion, ...], armature: Rows) -> tuple[Gain, ...]:
-    """Find the gains from P H* and the diagonal of H P H*."""
+def gains_from(
+    products: tuple[Force, ...], diagonal: Rows | None, H: tuple[Motion, ...], armature: Rows
+) -> tuple[Gain, ...]:
+    """Find the gains from P H*, and the diagonal of H P H* if it is known."""
+    diagonal = diagonal or tuple(U.dot(h) for U, h in zip(products, H, strict=True))
     gains: list[Gain] = []
     for U, D, h, A in zip(products, diagonal, H, armature, strict=True):
         for G, _ in gains:

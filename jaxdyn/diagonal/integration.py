@@ -14,6 +14,7 @@ from jaxdyn._checks import number
 from jaxdyn._compiling import jit
 from jaxdyn.algorithms import arguments
 from jaxdyn.algorithms.articulation import like_vector
+from jaxdyn.diagonal import two_sweeps
 from jaxdyn.diagonal.equations import TILE, prepared
 from jaxdyn.diagonal.momentum import accelerations
 from jaxdyn.model import Model, integrate
@@ -61,19 +62,13 @@ def _turned(C: jax.Array, b: jax.Array, r: jax.Array, h: jax.Array) -> jax.Array
     return r - along[None] * w + across[None] * u
 
 
-def _after_xi(model: Model, q: Any, xi: Any, qd: Any, tau: Any, f_ext: Any, h: Any) -> Any:
-    """Return total joint rates after a time h, and the velocity that they are at q."""
-    robot, found = accelerations(model, q, xi, normalised=False, gravity=True, tau=tau, f_ext=f_ext, qd=qd)
-    after = xi + h[None] * robot.joints.collect(robot.apply("L^-1", True, found))
-    nu = robot.apply("L", True, robot.joints.rows(after))
-    return jnp.stack([after, robot.joints.collect(robot.apply("m^-1", True, nu))])
-
-
 def _like_two(model: Model, q: Any, x: Any, *rest: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((2, model.nv), like_vector(x, model, q, rest).dtype)
 
 
-_middle_of_state, _after_xi_of_state = (batched(kernel, tile=TILE, like=_like_two) for kernel in (_middle, _after_xi))
+_middle_of_state, _after_xi_of_state = (
+    batched(kernel, tile=TILE, like=_like_two) for kernel in (_middle, two_sweeps.after)
+)
 
 
 # ---------------------------------------------------------------------- functions of one state

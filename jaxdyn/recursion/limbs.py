@@ -73,6 +73,8 @@ class Branches:
     """(nbodies,) slot of the body, where it waits."""
     opens: np.ndarray
     """(nbodies,) going inward, the body is the first to leave something in slot `begin`."""
+    tip: np.ndarray
+    """(nbodies,) the body has no children: what the one after it hands on is for others."""
     slots: int
     """Number of slots; the first are the starts. A slot is used again when nothing waits in it any more."""
 
@@ -105,4 +107,5 @@ def branches(parents: tuple[int, ...], starts: int) -> Branches:
             slot[body] = end[body] = free.pop()
     waits = np.isin(np.arange(n), list(last_use))
     first = {parent: body for body, parent in enumerate(parents) if jumps[body]}
-    return Branches(jumps, begin, waits, end, np.isin(np.arange(n), list(first.values())), slots)
+    opens, tip = np.isin(np.arange(n), list(first.values())), ~np.isin(np.arange(n), parents)
+    return Branches(jumps, begin, waits, end, opens, tip, slots)

@@ -229,15 +229,16 @@ class Walk:
         cross, known = _on_known(step, bodies)
 
         def visit(carry: Any, body: Any) -> Any:
-            (after, slots), (data, jumps, begin, waits, end, opens) = carry, body
-            fetched = lambda: jax.tree.map(lambda x, s: x + s[end], after, slots)
-            here, result = cross(jax.lax.cond(waits, fetched, lambda: after), data)
+            (after, slots), (data, jumps, begin, waits, end, opens, tip) = carry, body
+            # Both choices change what they are given, or leave it: where one makes it anew, XLA copies it in the other.
+            others = lambda x, s: jnp.where(tip, 0, x + s[end])
+            outboard = jax.lax.cond(waits | tip, lambda: jax.tree.map(others, after, slots), lambda: after)
+            here, result = cross(outboard, data)
             added = lambda s, x: s.at[begin].set(x + jnp.where(opens, 0, s[begin]))
-            left = lambda: (jax.tree.map(jnp.zeros_like, here), jax.tree.map(added, slots, here))
-            return jax.lax.cond(jumps, left, lambda: (here, slots)), result
+            return (here, jax.lax.cond(jumps, lambda: jax.tree.map(added, slots, here), lambda: slots)), result
 
         slots = jax.tree.map(lambda z: _zeros(z[None], way.slots), zero)
-        tables = (way.jumps, way.begin, way.waits, way.end, way.opens)
+        tables = (way.jumps, way.begin, way.waits, way.end, way.opens, way.tip)
         (_, slots), result = jax.lax.scan(visit, (zero, slots), (known, *tables), reverse=True)
         return jax.tree.map(lambda s: s[: self._starts], slots), result.tree()
 
@@ -259,6 +260,23 @@ class Walk:
             (jnp.where(False, x[(0,) * x.ndim], 0).astype(dtype) for x in spread.values()), start=jnp.zeros((), dtype)
         )
         return jax.tree.map(lambda w: jnp.broadcast_to(jnp.asarray(w, dtype) + zero, shape), world)
+
+
+def by_rows(base_step: Step) -> Step:
+    """Return a step for bases that does without their axis if there is one base only: XLA makes faster kernels of rows.
+
+    The axis must be the first of all data and results.
+    """
+
+    def step(carry: Any, body: Any) -> Any:
+        arrays = _arrays((carry, body))
+        if any(x.shape[0] > 1 for x in arrays):
+            return base_step(carry, body)
+        without = lambda tree: jax.tree.map(lambda x: x if _is_plain(x) else x[0], tree)
+        end, result = base_step(without(carry), without(body))
+        return jax.tree.map(lambda x: x if _is_plain(x) else x[None], (end, result))
+
+    return step
 
 
 @lru_cache(maxsize=256)

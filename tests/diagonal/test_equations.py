@@ -8,7 +8,7 @@ from helpers.states import KINDS, geared, in_single, long, quickly, random_state
 
 import jaxdyn
 from jaxdyn import diagonal
-from jaxdyn.diagonal import momentum
+from jaxdyn.diagonal import momentum, two_sweeps
 from jaxdyn.model.random_models import MOVING_JOINTS, random_chain, random_tree
 
 ROBOTS = {name: make for name, make in KINDS.items() if name != "mimic"}
@@ -79,7 +79,7 @@ def case(request):
 
 @pytest.mark.parametrize("name", ["hinge on a floating base", long("chain"), long("tree on a floating base")])
 def test_long_robots_differ_in_memory_only(monkeypatch, name):
-    """Their last sweep finds the filter once more, and all else in it: the same C, S w and xi' with forces."""
+    """Their last sweep finds the filter once more, and all else in it: the same C, S w and nu' with forces."""
     model = ROBOTS[name]()
     s = random_state(model)
     rows = jax.tree.map(lambda x: x[..., None], s)
@@ -90,7 +90,7 @@ def test_long_robots_differ_in_memory_only(monkeypatch, name):
         def run(model, s):
             found = {
                 "C": {}, "S w": {"other": s["qdd"]},
-                "xi'": {"normalised": False, "gravity": True, "tau": s["tau"], "f_ext": s["f_ext"], "qd": s["qd"]},
+                "nu'": {"gravity": True, "f_ext": s["f_ext"], "qd": s["qd"]},
             }  # fmt: skip
             for key, options in found.items():
                 robot, rates = momentum.accelerations(model, s["q"], s["qd"], **options)
@@ -177,6 +177,63 @@ def test_the_motion_is_that_of_forward_dynamics(case):
     xi_rate = np.linalg.solve(L.T, nu_rate - L_rate.T @ x["xi"])
     assert relative(x["xi'"], xi_rate) < 1e-11
     assert relative(x["xi', qd known"], xi_rate) < 1e-11
+
+
+def _forest():
+    """Two trees on floating bases and two that stand on the world, away from its origin."""
+    return random_tree(9, seed=4, joints=("revolute", "universal"), roots=4, floating_base=True, armature=True)
+
+
+TWO_SWEEPS = ROBOTS | {"forest": _forest}
+
+
+@pytest.mark.parametrize("name", ["hinge on a floating base", "chain", long("forest"), long("tree on a floating base")])
+def test_algorithm_8_1_does_not_depend_on_the_point_that_all_is_about(monkeypatch, name):
+    model = TWO_SWEEPS[name]()
+    s = random_state(model)
+    rows = jax.tree.map(lambda x: x[..., None], (model.moving, s["q"], s["qd"], s["tau"], s["f_ext"]))
+
+    def rates(most):
+        monkeypatch.setattr(two_sweeps, "LONG", most)
+        return quickly(lambda rows: two_sweeps.rates(*rows))(rows)
+
+    about_root, about_own = rates(10**9), rates(0)
+    assert np.abs(about_own).max() > 0
+    assert relative(about_root, about_own) < 1e-11
+
+
+@pytest.mark.parametrize("name", ["hinge on a floating base", "chain", long("forest"), long("tree on a floating base")])
+def test_a_step_of_algorithm_8_1(name):
+    """xi after the step is xi + h xi', the velocity is that of the new xi at the old q, and q moves by it."""
+    model, h = TWO_SWEEPS[name](), 0.01
+    s = random_state(model)
+
+    @quickly
+    def both(model, s):
+        q, qd, tau, f_ext = (s[key] for key in ("q", "qd", "tau", "f_ext"))
+        xi = diagonal.to_xi(model, q, qd)
+        after = diagonal.step_xi(model, q, xi, qd, tau, dt=h, f_ext=f_ext)
+        rate = diagonal.forward_dynamics_xi(model, q, xi, tau, f_ext=f_ext)
+        velocity = diagonal.from_xi(model, q, after.xi)
+        return after, (xi + h * rate, velocity, jaxdyn.integrate(model, q, h * velocity))
+
+    after, (xi, qd, q) = both(model, s)
+    assert relative(after.xi, xi) < 1e-12
+    assert relative(after.qd, qd) < 1e-11
+    assert relative(after.q, q) < 1e-12
+
+
+def test_derivatives_of_algorithm_8_1_forward_and_reverse():
+    model = ROBOTS["hinge on a floating base"]()
+    s = random_state(model)
+    f = lambda q, qd: diagonal.forward_dynamics_xi(model, q, diagonal.to_xi(model, q, qd), s["tau"], qd=qd)
+    forward, reverse = (quickly(jac(f, argnums=(0, 1)))(s["q"], s["qd"]) for jac in (jax.jacfwd, jax.jacrev))
+    for a, b in zip(forward, reverse, strict=True):
+        assert np.abs(a).max() > 0
+        assert relative(a, b) < 1e-11
+    e, h = np.random.default_rng(2).normal(size=model.nv), 1e-6
+    central = (quickly(f)(s["q"], s["qd"] + h * e) - quickly(f)(s["q"], s["qd"] - h * e)) / (2 * h)
+    assert relative(forward[1] @ e, central) < 1e-6
 
 
 def test_energy_changes_by_the_power_of_working_moments(case):
@@ -278,6 +335,10 @@ def test_single_precision():
     single = quickly(diagonal.coriolis)(*in_single((model, q, nu)))
     assert single.dtype == np.float32
     assert relative(single, exact) < 1e-4
+    rates = quickly(lambda model, q, qd: diagonal.forward_dynamics_xi(model, q, qd, qd, qd=qd))
+    single = rates(*in_single((model, q, nu)))
+    assert single.dtype == np.float32
+    assert relative(single, rates(model, q, nu)) < 1e-4
 
 
 def test_a_batch_is_its_states(joints_of_all_kinds):
