@@ -38,7 +38,7 @@ from jaxdyn.spatial import ArticulatedInertia, Force, Mat3, Motion, RigidInertia
 from jaxdyn.spatial.components import minus, plus, times
 
 LONG = 64
-"""Steps of a sweep from which on all quantities are about their own bodies' origins."""
+"""Steps of a sweep beyond which all quantities are about their own bodies' origins."""
 
 
 class Link(NamedTuple):
@@ -118,6 +118,7 @@ def _filter_and_rate(outboard: Any, body: Any, g: Vec3, u: Vec3) -> Any:
     """Cross a joint inward; return its gains, and the rates of its xi."""
     (P, dP, y), (link, tau, A, qd) = outboard, body
     H, M, W = link.H, link.M, link.V
+    g, u = (_as_rows(x, qd[0]) for x in (g, u))
     V = Motion(W.ang, W.lin - u)  # the observer goes along with a floating base, however fast that is
     products, D = products_with_link(P, M, link.own, H)
     products, dU = kept(products, tuple(dP @ h for h in H))
@@ -135,6 +136,7 @@ def _filter_and_rate(outboard: Any, body: Any, g: Vec3, u: Vec3) -> Any:
         turned = (P @ moved).dot(dh)  # H*' P V, of the P that the columns before leave
         for F, _ in gains[i:]:
             turned = plus(turned, F.dot(moved) * F.dot(dh))
+        # These two as quotients, so that XLA works them out once.
         nu.append((root * G.dot(moved) + A[i] * qd[i]) / root)
         nu_rates.append(root * ((minus(tau[i], y.dot(h)) + turned) / root - slopes[i] * nu[i]) / root)
         y = y + nu[i] * (dG[i] + V.cross_force(G)) + nu_rates[i] * G
@@ -143,6 +145,11 @@ def _filter_and_rate(outboard: Any, body: Any, g: Vec3, u: Vec3) -> Any:
     dP = dP + P.moved(combine(H, qd))
     xi_rates = _xi_rates(H, link.dH, gains, dG, slopes, nu, nu_rates, g)
     return (P.shift(link.l), dP.shift(link.l), y.shift(link.l)), (gains, xi_rates)
+
+
+def _as_rows(v: Vec3, row: jax.Array) -> Vec3:
+    """Give what is the same for all lanes their axis."""
+    return jax.tree.map(lambda x: x if type(x) is float else x.reshape((1,) * (row.ndim - x.ndim) + x.shape), v)
 
 
 def _rates_of_gains(P: Any, dU: Any, H: Any, dH: Any, gains: Any) -> tuple[list[Any], list[Force]]:
@@ -175,8 +182,9 @@ def _xi_rates(H: Any, dH: Any, gains: Any, dG: Any, slopes: Any, nu: Any, nu_rat
 
 def _filter_and_rate_base(outboard: Any, body: Any, g: Vec3, u: Vec3) -> Any:
     """Cross the joint of a floating base, which hands nothing on: D xi' = tau - z, in its own axes."""
-    (P, dP, y), (link, tau, A, _) = outboard, body
+    (P, dP, y), (link, tau, A, qd) = outboard, body
     R, M, W = link.H, link.M, link.V
+    g, u = (_as_rows(x, qd[0]) for x in (g, u))
     to_base = R.T
     g, u = to_base @ g, to_base @ u
     P, y = kept(P.rotate(to_base), (y + dP @ W.rotate(R)).rotate(to_base))
@@ -227,8 +235,10 @@ def rates(model: Model, q: Any, qd: Any, tau: Any, f_ext: Any) -> jax.Array:
 def after(model: Model, q: Any, xi: Any, qd: Any, tau: Any, f_ext: Any, h: Any) -> jax.Array:
     """Return xi after a time h, and the velocity that it is at q."""
     joints, moved, gains, rates = _swept(model, q, qd, tau, f_ext)
-    both = zip(joints.rows(xi), rates, strict=True)
-    rows = [tuple(x + h[None] * rate for x, rate in zip(*stage, strict=True)) for stage in both]
+    rows = []
+    for stage, *both in zip(joints.stages, joints.rows(xi), rates, strict=True):
+        dt = stage.everywhere(h)
+        rows.append(tuple(x + dt * rate for x, rate in zip(*both, strict=True)))
     bodies = [(link.H, link.l, *rest) for link, *rest in zip(moved, gains, rows, strict=True)]
     velocity = joints.walk.outward(_velocity, Motion.zero(), bodies, by_rows(_velocity_of_base))
     return jnp.stack([joints.collect(rows), joints.collect(velocity)])

@@ -184,10 +184,12 @@ def _forest():
     return random_tree(9, seed=4, joints=("revolute", "universal"), roots=4, floating_base=True, armature=True)
 
 
-TWO_SWEEPS = ROBOTS | {"forest": _forest}
+TWO_SWEEPS = ROBOTS | {"forest on bases": _forest, "legs side by side": lambda: jaxdyn.load("quadruped")}
+MORE = ["hinge on a floating base", "legs side by side", "chain", *map(long, ("forest on bases", "forest"))]
+MORE += map(long, ("tree on a floating base", "columns that turn in the body"))
 
 
-@pytest.mark.parametrize("name", ["hinge on a floating base", "chain", long("forest"), long("tree on a floating base")])
+@pytest.mark.parametrize("name", MORE)
 def test_algorithm_8_1_does_not_depend_on_the_point_that_all_is_about(monkeypatch, name):
     model = TWO_SWEEPS[name]()
     s = random_state(model)
@@ -202,7 +204,7 @@ def test_algorithm_8_1_does_not_depend_on_the_point_that_all_is_about(monkeypatc
     assert relative(about_root, about_own) < 1e-11
 
 
-@pytest.mark.parametrize("name", ["hinge on a floating base", "chain", long("forest"), long("tree on a floating base")])
+@pytest.mark.parametrize("name", MORE)
 def test_a_step_of_algorithm_8_1(name):
     """xi after the step is xi + h xi', the velocity is that of the new xi at the old q, and q moves by it."""
     model, h = TWO_SWEEPS[name](), 0.01

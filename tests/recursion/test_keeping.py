@@ -28,7 +28,7 @@ def test_results_and_derivatives_are_the_same(transform):
     x = jnp.linspace(-1, 1, 5)
     of = lambda keep: lambda x: jnp.stack(_sums(x, keep))
     found, expected = (jax.jit(transform(of(keep)))(x) for keep in (kept, lambda *x: x))
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_plain_numbers_stay_known():
