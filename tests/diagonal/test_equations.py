@@ -297,13 +297,20 @@ def test_planar_arm_of_two_joints_in_closed_form():
 
 
 # ---------------------------------------------------------------------- never NaN, single precision, refusals
+AT_REST = {
+    "coriolis": lambda model, q, x: diagonal.coriolis(model, q, x),
+    "algorithm 8.1": lambda model, q, x: jnp.concatenate(diagonal.step_xi(model, q, x, x, x, dt=0.1)),
+}
+
+
+@pytest.mark.parametrize("name", AT_REST)
 @pytest.mark.parametrize("dtype", [jnp.float32, long(jnp.float64)], ids=str)
-def test_gradients_at_rest_are_finite(dtype):
+def test_gradients_at_rest_are_finite(dtype, name):
     model = random_chain(2, seed=5, joints=("spherical", "revolute")).astype(dtype)
     q, nu = jaxdyn.neutral(model), jnp.zeros(model.nv, dtype)
 
     def value(q, nu, model):
-        C = diagonal.coriolis(model, q, nu)
+        C = AT_REST[name](model, q, nu)
         return (C * C).sum() + C.sum()
 
     found = quickly(jax.value_and_grad(value, argnums=(0, 1, 2), allow_int=True))(q, nu, model)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.states import long, quickly, random_state, relative
+from jax.extend.core import jaxprs_in_params
 
 import jaxdyn
 from jaxdyn import diagonal
@@ -214,3 +215,21 @@ def test_algorithm_8_1_converges_to_the_motion(chain):
         assert relative(xi, diagonal.to_xi(model, found_q, found_qd)) < 0.02
     order = np.log2(np.array(errors[0]) / errors[1])
     assert np.all((order > 0.85) & (order < 1.15))
+
+
+def _scans(f, *args):
+    """Count the sweeps of a program."""
+
+    def count(jaxpr):
+        inner = [x for eqn in jaxpr.eqns for x in jaxprs_in_params(eqn.params)]
+        return sum(eqn.primitive.name == "scan" for eqn in jaxpr.eqns) + sum(map(count, inner))
+
+    return count(jax.make_jaxpr(jax.vmap(f))(*(x[None] for x in args)).jaxpr)
+
+
+def test_algorithm_8_1_takes_as_many_sweeps_as_forward_dynamics(chain):
+    """Poses and velocities outward, the filter and all forces of motion inward, velocities outward."""
+    model, args = chain.model, (chain.q, chain.qd, chain.tau)
+    xi = diagonal.to_xi(model, chain.q, chain.qd)
+    ordinary = _scans(lambda q, qd, tau: jaxdyn.forward_dynamics(model, q, qd, tau, form="sweep"), *args)
+    assert _scans(lambda q, qd, tau: diagonal.step_xi(model, q, xi, qd, tau, dt=0.1).xi, *args) == ordinary == 3
