@@ -33,7 +33,7 @@ from jaxdyn.algorithms.filtering import base_matrix, force_on_base, gains_from, 
 from jaxdyn.algorithms.motion import Own, own_products
 from jaxdyn.joints import combine
 from jaxdyn.model import Model
-from jaxdyn.recursion import by_rows, kept
+from jaxdyn.recursion import kept
 from jaxdyn.spatial import ArticulatedInertia, Force, Mat3, Motion, RigidInertia, Vec3
 from jaxdyn.spatial.components import minus, plus, times
 
@@ -104,7 +104,7 @@ def _moved(joints: Articulation, model: Model, q: jax.Array, qd: jax.Array, f_ex
         bodies.append((link.X, inner, link.S, *rest))
     start = Mat3.identity(), Vec3.zero(), Motion.zero()
     step, base_step = partial(_move, about_root=about_root), partial(_move_base, own_axes=is_one_base)
-    moved = joints.walk.outward(step, start, bodies, by_rows(base_step))
+    moved = joints.walk.outward(step, start, bodies, base_step)
     moved = [m._replace(M=RigidInertia(M.m, m.M.h, m.M.J)) for m, M in zip(moved, inertias, strict=True)]
     g, u = Vec3(*model.gravity), Vec3.zero()
     if is_one_base:
@@ -119,7 +119,7 @@ def _filter_and_rate(outboard: Any, body: Any, g: Vec3, u: Vec3) -> Any:
     (P, dP, y), (link, tau, A, qd) = outboard, body
     H, M, W = link.H, link.M, link.V
     g, u = (_as_rows(x, qd[0]) for x in (g, u))
-    V = Motion(W.ang, W.lin - u)  # the observer goes along with a floating base, however fast that is
+    V = Motion(W.ang, W.lin - u)  # the observer goes along with a floating base
     products, D = products_with_link(P, M, link.own, H)
     products, dU = kept(products, tuple(dP @ h for h in H))
     gains = gains_from(products, D, H, A)
@@ -128,7 +128,7 @@ def _filter_and_rate(outboard: Any, body: Any, g: Vec3, u: Vec3) -> Any:
     for G, _ in gains:
         P = P.downdate(G)
     (P,) = kept(P)
-    y = y + Force(u.cross((M @ W).lin), Vec3.zero()) - link.load
+    y = y + Force(u.cross((M @ V).lin), Vec3.zero()) - link.load
     nu: list[Any] = []
     nu_rates: list[Any] = []
     for i, (h, dh, (G, root)) in enumerate(zip(H, link.dH, gains, strict=True)):
@@ -187,10 +187,10 @@ def _filter_and_rate_base(outboard: Any, body: Any, g: Vec3, u: Vec3) -> Any:
     g, u = (_as_rows(x, qd[0]) for x in (g, u))
     to_base = R.T
     g, u = to_base @ g, to_base @ u
+    V = Motion(W.ang, W.lin - u)
     P, y = kept(P.rotate(to_base), (y + dP @ W.rotate(R)).rotate(to_base))
-    z = y + Force(u.cross((M @ W).lin), Vec3.zero()) - link.load
     momentum, weight = kept(P @ W + M @ W, P @ Motion(Vec3.zero(), g) + M @ Motion(Vec3.zero(), g))
-    z = z + Motion(W.ang, W.lin - u).cross_force(momentum) - weight
+    z = y + Force(u.cross((M @ V).lin), Vec3.zero()) - link.load + V.cross_force(momentum) - weight
     rates = solve_rows(base_matrix(P, M, A), force_on_base(z, tau))
     return (ArticulatedInertia.zero(), ArticulatedInertia.zero(), Force.zero()), (R, tuple(rates))
 
@@ -203,7 +203,7 @@ def _swept(model: Model, q: Any, qd: Any, tau: Any, f_ext: Any) -> Any:
     bodies = list(zip(moved, joints.rows(tau), armature, joints.rows(qd), strict=True))
     start = ArticulatedInertia.zero(), ArticulatedInertia.zero(), Force.zero()
     step, base_step = (partial(f, g=g, u=u) for f in (_filter_and_rate, _filter_and_rate_base))
-    found = joints.walk.inward(step, start, bodies, by_rows(base_step))[1]
+    found = joints.walk.inward(step, start, bodies, base_step)[1]
     return joints, moved, [gains for gains, _ in found], [rates for _, rates in found]
 
 
@@ -240,5 +240,5 @@ def after(model: Model, q: Any, xi: Any, qd: Any, tau: Any, f_ext: Any, h: Any) 
         dt = stage.everywhere(h)
         rows.append(tuple(x + dt * rate for x, rate in zip(*both, strict=True)))
     bodies = [(link.H, link.l, *rest) for link, *rest in zip(moved, gains, rows, strict=True)]
-    velocity = joints.walk.outward(_velocity, Motion.zero(), bodies, by_rows(_velocity_of_base))
+    velocity = joints.walk.outward(_velocity, Motion.zero(), bodies, _velocity_of_base)
     return jnp.stack([joints.collect(rows), joints.collect(velocity)])

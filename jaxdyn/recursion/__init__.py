@@ -13,7 +13,6 @@ from jaxdyn.recursion.ruled import Ruled as Ruled
 from jaxdyn.recursion.sweeps import Known as Known
 from jaxdyn.recursion.sweeps import Packed as Packed
 from jaxdyn.recursion.sweeps import Walk as Walk
-from jaxdyn.recursion.sweeps import by_rows as by_rows
 from jaxdyn.recursion.sweeps import outward as outward
 from jaxdyn.recursion.sweeps import unpacked as unpacked
 from jaxdyn.recursion.target import compile_for as compile_for

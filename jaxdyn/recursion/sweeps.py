@@ -262,23 +262,6 @@ class Walk:
         return jax.tree.map(lambda w: jnp.broadcast_to(jnp.asarray(w, dtype) + zero, shape), world)
 
 
-def by_rows(base_step: Step) -> Step:
-    """Return a step for bases that does without their axis if there is one base only: XLA makes faster kernels of rows.
-
-    The axis must be the first of all data and results.
-    """
-
-    def step(carry: Any, body: Any) -> Any:
-        arrays = _arrays((carry, body))
-        if any(x.shape[0] > 1 for x in arrays):
-            return base_step(carry, body)
-        without = lambda tree: jax.tree.map(lambda x: x if _is_plain(x) else x[0], tree)
-        end, result = base_step(without(carry), without(body))
-        return jax.tree.map(lambda x: x if _is_plain(x) else x[None], (end, result))
-
-    return step
-
-
 @lru_cache(maxsize=256)
 def _plain_walk(parents: tuple[int, ...], side_by_side: bool) -> Walk:
     return Walk(parents, side_by_side=side_by_side)
