@@ -16,7 +16,6 @@ from jaxdyn.algorithms.articulation import like_vector, tile_of_rows
 from jaxdyn.diagonal import two_sweeps
 from jaxdyn.diagonal.momentum import accelerations
 from jaxdyn.model import Model
-from jaxdyn.operators.mechanism import Mechanism
 from jaxdyn.recursion import batched
 
 WHAT = "the diagonalised equations of motion"
@@ -39,11 +38,11 @@ def _coriolis_xi(model: Model, q: Any, xi: Any) -> jax.Array:
 
 
 def _forward_dynamics_xi(model: Model, q: Any, xi: Any, tau: Any, f_ext: Any, qd: Any) -> jax.Array:
-    if qd is None:
-        robot = Mechanism(model, q, root_axes=True)
-        nu = robot.apply("L", True, robot.joints.rows(xi))
-        qd = robot.joints.collect(robot.apply("m^-1", True, nu))
-    return two_sweeps.rates(model, q, qd, tau, f_ext)
+    if qd is not None:
+        return two_sweeps.rates(model, q, qd, tau, f_ext)
+    # The filter, which the velocity takes, is there already: what is left are its rates.
+    robot, found = accelerations(model, q, xi, normalised=False, gravity=True, tau=tau, f_ext=f_ext)
+    return robot.joints.collect(robot.apply("L^-1", True, found))
 
 
 TILE = tile_of_rows(per_body=40)
@@ -184,9 +183,9 @@ def forward_dynamics_xi(model: Model, q: Any, xi: Any, tau: Any, *, f_ext: Any =
 
     .. math:: \dot\xi = D^{-1} [\tau - H \psi \zeta]
 
-    with all forces of motion inside one sweep inward, together with the filter (see `two_sweeps`). It needs the
-    velocity, which takes gains and an outward sweep to find; where that is known already, as in `step_xi`, they are
-    spared.
+    with all forces of motion inside a sweep inward. What it needs of the velocities comes from an outward sweep, which
+    has to know the gains; where the velocity is known already, as in `step_xi`, the filter and its rate take one sweep
+    together (Algorithm 8.1).
 
     Args:
         model: the model, without mimic joints. A joint that moves no inertia is refused.

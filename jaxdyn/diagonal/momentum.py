@@ -7,7 +7,7 @@ The momentum outboard of a joint is P V + y, y = sum over children of phi (y + G
 neither forces of motion nor accelerations to be found first, is the force at the joint. With y' along with P' inward,
 the velocities V, and H*' = V x H*, per column i
 
-    L_ii nu_i' = -h_i . y' + h_i' . P V_i - L_ii' nu_i,
+    L_ii nu_i' = tau_i - h_i . y' + h_i' . P V_i - L_ii' nu_i,
     y'         = sum over children of phi (y' + G' nu + G nu')
 
 where P is what the columns before i leave of it, and V_i what i and the columns after it make of V+. So nu . C = 0
@@ -75,6 +75,7 @@ class Turning(NamedTuple):
     """Rate of the body's inertia."""
     b: Force
     """What a body needs besides the rate of its momentum, less the force on it."""
+    tau: Rows
     qd: Rows
     V: tuple[Motion, ...]
     """By column, the velocity that all columns after it leave."""
@@ -100,7 +101,7 @@ def _turn(outboard: Any, joint: Turning, gains: tuple[Gain, ...], PdH: tuple[For
         # As a quotient, so that XLA works it out once.
         nu = root * (root * j.qd[i] + G.dot(V)) / root if j.nu is None else j.nu[i]
         turned = plus(Pdh.dot(V), times(root * j.qd[i], G.dot(dh)))  # H*' P V
-        dnu = (turned - y.dot(h) - roots[-1] * nu) / root
+        dnu = (minus(j.tau[i], y.dot(h)) + turned - roots[-1] * nu) / root
         found.append(dnu)
         y = y + nu * dG[-1] + dnu * G
         shifted.append((_shifted(G, root, j.l), _shifted(dG[-1], root, j.l)))
@@ -131,7 +132,7 @@ def _turn_known(outboard: Any, body: Any) -> Any:
 
 
 def _filter_and_turn(outboard: Any, body: Any) -> Any:
-    """Cross a joint with the filter and its rate at once (002 Algorithm 8.1)."""
+    """Cross a joint with the filter and its rate at once."""
     (P, *rates), (M, own, noise, joint) = outboard, body
     gains = gains_with_link(P, M, own, joint.H, noise)
     P = P.plus_rigid(M)
@@ -147,6 +148,7 @@ class TurningBase(NamedTuple):
 
     V: Motion
     b: Force
+    tau: Rows
     W: Motion
     rest: Rows | None
 
@@ -155,7 +157,7 @@ def _turn_base(base: Base, P: ArticulatedInertia, outboard: Any, body: TurningBa
     """Cross the joint of a floating base, which hands nothing on; P is what is outboard of it."""
     dP, y = outboard
     z = y + body.b + dP @ body.W + P @ body.V.cross(body.W)
-    found = BASE_SWEEPS["m^-1"][0](base, z, (0.0,) * 6)[1]
+    found = BASE_SWEEPS["m^-1"][0](base, z, body.tau)[1]
     if body.rest is not None:
         dP = dP - P.moved(body.V)  # as the base sees it
         half = base.L_inverse_H
@@ -194,14 +196,14 @@ def _inertia_rate(M: RigidInertia, V: Motion) -> RigidInertia:
 
 
 def _turning(
-    H: Any, dH: Any, l: Vec3, M: RigidInertia, b: Force, V: Motion, W: Motion, w: Rows, nu: Any, xi: Rows
+    H: Any, dH: Any, l: Vec3, M: RigidInertia, b: Force, tau: Rows, V: Motion, W: Motion, w: Rows, nu: Any, xi: Rows
 ) -> Turning:
     """Bring together what the sweep of rates needs of a joint."""
     dH = tuple(V.cross(h) + dh for h, dh in zip(H, dH, strict=True))
     after = [W - combine(H, w)]
     for h, x in zip(H[:0:-1], w[:0:-1], strict=True):
         after.insert(0, after[0] + x * h)
-    return Turning(H, dH, l, _inertia_rate(M, V), b, w, tuple(after), nu, xi)
+    return Turning(H, dH, l, _inertia_rate(M, V), b, tau, w, tuple(after), nu, xi)
 
 
 def accelerations(
@@ -213,10 +215,11 @@ def accelerations(
     gravity: bool = False,
     world_axes: bool = False,
     other: Any = None,
+    tau: Any = None,
     f_ext: Any = None,
     qd: Any = None,
 ) -> tuple[Mechanism, list[Rows]]:
-    """Return the rates of nu, or L* times those of xi, by stage.
+    """Return the rates of nu, or L* times those of xi, under joint forces, by stage.
 
     Args:
         model: the model, leaves (..., batch).
@@ -226,6 +229,7 @@ def accelerations(
         gravity: with gravity.
         world_axes: let the robot that is returned have the world's axes.
         other: w, (nv, batch), if S(q, nu) w is wanted.
+        tau: joint forces, (nv, batch).
         f_ext: forces on bodies, (nbodies, 6, batch), with gravity.
         qd: velocity, (nv, batch), if it is known.
     """
@@ -244,6 +248,7 @@ def accelerations(
         nu = joints.rows(other)
         W, w = _motions(robot, nu)
     dH = robot.column_rates(q, qd)
+    torques = nothing if tau is None else joints.rows(tau)
     xi = nothing if normalised else joints.rows(rates)
     b = [Force.zero()] * len(V) if other is None else [_pair(*parts) for parts in zip(robot.M, V, W, strict=True)]
     if (has_base := joints.stages[0].is_base) and len(joints.stages[0].flat) == 1:
@@ -253,13 +258,13 @@ def accelerations(
         b = [f + Force(s.cross((M @ x).lin), Vec3.zero()) for f, s, M, x in zip(b, u, robot.M, W, strict=True)]
     if f_ext is not None:
         b = [f - load for f, load in zip(b, robot.forces(f_ext), strict=True)]
-    parts = zip(joints.stages, robot.H, dH, robot.l, robot.M, b, V, W, w, nu, xi, strict=True)
+    parts = zip(joints.stages, robot.H, dH, robot.l, robot.M, b, torques, V, W, w, nu, xi, strict=True)
     at_once = len(joints.stages[-1].bodies) > LONG
     turning: list[Any] = [None if stage.is_base else part if at_once else _turning(*part) for stage, *part in parts]
     if has_base:
         force = b[0] + V[0].cross_force(robot.M[0] @ W[0])
         # xi of a base is its velocity
-        turning[0] = TurningBase(V[0], force, W[0], w[0] if normalised else None)
+        turning[0] = TurningBase(V[0], force, torques[0], W[0], w[0] if normalised else None)
     start = ArticulatedInertia.zero(), Force.zero()
     if known or at_once:
         data: list[Any] = list(zip(robot.M, robot.own, robot.noise, turning, strict=True))
