@@ -48,9 +48,9 @@ def products_with_link(
     P: ArticulatedInertia, M: RigidInertia, own: tuple[Own, ...], H: tuple[Motion, ...]
 ) -> tuple[tuple[Force, ...], Rows | None]:
     """Return (P + M) H*, and the diagonal of H (P + M) H* if it is known better than from these."""
-    if not own:
-        return tuple(P.plus_rigid(M) @ h for h in H), None
     products = tuple(P @ h for h in H)
+    if not own:  # two products, not P + M: XLA would keep the sum for all its uses, in kernels of its own
+        return tuple(U + M @ h for U, h in zip(products, H, strict=True)), None
     D = tuple(U.dot(h) + mine.D for U, h, mine in zip(products, H, own, strict=True))
     added = (Force(mine.moment, (M @ h).lin) for h, mine in zip(H, own, strict=True))
     return tuple(U + f for U, f in zip(products, added, strict=True)), D

@@ -13,9 +13,9 @@ to his origin is fixed. With the momentum y that the joints outboard have left, 
 
 column by column: for one degree of freedom D xi' = tau - H psi zeta. There are no forces of motion to be found first.
 
-In double precision all is about one point, the origin of the tree's first body, so that nothing is to be shifted. In
-single precision, and along long robots, light links would be differences of large numbers: there every quantity is
-about its own body's origin.
+In double precision all is about one point, the origin of the tree's first body, so that nothing is to be shifted, and
+columns and velocities are rows of one array each. In single precision, and along long robots, light links would be
+differences of large numbers: there every quantity is about its own body's origin.
 """
 
 from __future__ import annotations
@@ -28,33 +28,44 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn._numerics import solve_rows
-from jaxdyn.algorithms.articulation import Articulation, Rows, articulation, joint_motions
+from jaxdyn.algorithms.articulation import Articulation, Rows, articulation
 from jaxdyn.algorithms.filtering import base_matrix, force_on_base, gains_from, products_with_link
 from jaxdyn.algorithms.motion import Own, own_products
 from jaxdyn.joints import combine
 from jaxdyn.model import Model
 from jaxdyn.recursion import kept
-from jaxdyn.spatial import ArticulatedInertia, Force, Mat3, Motion, RigidInertia, Vec3
+from jaxdyn.spatial import ArticulatedInertia, Force, Mat3, Motion, MotionRows, RigidInertia, Sym3, Vec3, outer
 from jaxdyn.spatial.components import minus, plus, times
 
 LONG = 64
 """Steps of a sweep beyond which all quantities are about their own bodies' origins."""
 
 
+class Moments(NamedTuple):
+    """A rigid body's inertia, of which less has to be worked out to turn and shift it than of J."""
+
+    m: Any
+    """Mass."""
+    h: Vec3
+    """First moment."""
+    S: Sym3
+    """Second moments, the sum of m r r* over all points."""
+
+
 class Link(NamedTuple):
     """A link in motion; a floating base in its own axes."""
 
-    H: tuple[Motion, ...] | Mat3
+    H: tuple[Motion | MotionRows, ...] | Mat3
     """The joint's columns; of a floating base, the rotation from its own axes."""
     dH: tuple[Motion, ...]
     """Their rates, as the body sees them."""
-    M: RigidInertia
+    M: Moments
     """Inertia, without the mass, which is the model's."""
     own: tuple[Own, ...]
     """What it makes of the columns, in single precision."""
     l: Vec3
     """What the parent's quantities are shifted by; known zeros about one point."""
-    V: Motion
+    V: Motion | MotionRows
     """Velocity."""
     load: Force
     """Force on it."""
@@ -63,71 +74,84 @@ class Link(NamedTuple):
 # ---------------------------------------------------------------------- outward: motion
 def _move(inboard: Any, body: Any, about_root: bool) -> Any:
     """Cross a joint outward."""
-    (R, p, V), (X, inner, S, dS, M, V_J, load) = inboard, body
+    (R, p, V), (X, inner, S, dS, M, inertia, qd, load) = inboard, body
     l = R @ X.p
     R = R @ X.R
-    H, dH, V_J, load = jax.tree.map(lambda x: x.rotate(R), (S, dS, V_J, load), is_leaf=_is_spatial)
-    own = own_products(M, S, R)
-    M = M.rotate(R)
     if about_root:
         p, l = p + inner * l, Vec3.zero()
-        H, dH, V_J = jax.tree.map(lambda x: x.shift(-p), (H, dH, V_J), is_leaf=_is_spatial)
-        M, load = M.shift(p), load.shift(p)
-    V = V.shift(l) + V_J
-    return (R, p, V), Link(H, dH, RigidInertia(0.0, M.h, M.J), own, l, V, load)
+    here = p if about_root else Vec3.zero()
+    H, dH = (tuple(s.rotate(R).shift(-here) for s in columns) for columns in (S, dS))
+    if about_root:
+        H = tuple(MotionRows.of(h, p.x) for h in H)
+    u = R @ M.h
+    h = u + M.m * here
+    moments = Moments(0.0, h, R.congruence(M.S) + (outer(u, here) + outer(here, h)).upper)
+    V = V.shift(l)
+    for column, rate in zip(H, qd, strict=True):
+        V = V + rate * column
+    return (R, p, V), Link(H, dH, moments, own_products(inertia, S, R), l, V, load.rotate(R).shift(here))
 
 
-def _is_spatial(x: Any) -> bool:
-    return isinstance(x, (Motion, Force))
-
-
-def _move_base(world: Any, body: Any, own_axes: bool) -> Any:
+def _move_base(world: Any, body: Any, own_axes: bool, about_root: bool) -> Any:
     """Cross the joint of a floating base; its origin is the point that all is about. It stays in its own axes."""
-    X, _, _, _, M, V, load = body
+    X, _, _, _, M, _, qd, load = body
     R = Mat3.identity() if own_axes else X.R
-    return (R, Vec3.zero(), V.rotate(R)), Link(R, (), M, (), Vec3.zero(), V, load)
+    V = Motion(Vec3(*qd[:3]), Vec3(*qd[3:]))
+    W = V.rotate(R)
+    end = MotionRows.of(W, qd[0]) if about_root else W
+    return (R, Vec3.zero(), end), Link(R, (), M, (), Vec3.zero(), V, load)
 
 
-def _moved(joints: Articulation, model: Model, q: jax.Array, qd: jax.Array, f_ext: Any) -> tuple[list[Link], Any]:
-    """Return all links in motion; and gravity, and the velocity with which the observer goes along with a base."""
+def _moved(joints: Articulation, model: Model, q: jax.Array, qd: jax.Array, f_ext: Any) -> tuple[list[Link], Any, bool]:
+    """Return all links in motion; gravity, and the velocity with which the observer goes along with a base.
+
+    Last, whether all is about one point.
+    """
     links = joints.links(model, q)
     about_root = q.dtype.itemsize >= 8 and len(joints.walk.stages[-1]) <= LONG
     is_root = np.array(joints.topology.parents) < 0
     is_one_base = joints.stages[0].is_base and is_root.sum() == 1  # then axes are the base's: only gravity is turned
     loads = [Force.zero()] * len(links) if f_ext is None else joints.forces(f_ext, links)
-    inertias, V_J = joints.inertias(model, links), joint_motions(links, joints.rows(qd))
+    inertias = joints.inertias(model, links)
     rates = joints.subspace_rates(model, q, qd)
     bodies = []
-    for stage, link, *rest in zip(joints.stages, links, rates, inertias, V_J, loads, strict=True):
+    for stage, link, dS, M, *rest in zip(joints.stages, links, rates, inertias, joints.rows(qd), loads, strict=True):
         roots = is_root[stage.bodies]
         inner = 1.0 if not roots.any() else jnp.asarray(~roots[..., None], q.dtype)
-        bodies.append((link.X, inner, link.S, *rest))
-    start = Mat3.identity(), Vec3.zero(), Motion.zero()
-    step, base_step = partial(_move, about_root=about_root), partial(_move_base, own_axes=is_one_base)
+        bodies.append((link.X, inner, link.S, dS, Moments(M.m, M.h, M.moments), M, *rest))
+    start = Mat3.identity(), Vec3.zero(), MotionRows.zero(q.dtype) if about_root else Motion.zero()
+    step = partial(_move, about_root=about_root)
+    base_step = partial(_move_base, own_axes=is_one_base, about_root=about_root)
     moved = joints.walk.outward(step, start, bodies, base_step)
-    moved = [m._replace(M=RigidInertia(M.m, m.M.h, m.M.J)) for m, M in zip(moved, inertias, strict=True)]
+    moved = [m._replace(M=m.M._replace(m=M.m)) for m, M in zip(moved, inertias, strict=True)]
     g, u = Vec3(*model.gravity), Vec3.zero()
     if is_one_base:
         R, u = jax.tree.map(lambda x: x[0], (links[0].X.R, moved[0].V.lin))
         g = R.T @ g
-    return moved, (g, u)
+    return moved, (g, u), about_root
 
 
 # ---------------------------------------------------------------------- inward: the filter and its rate
 def _filter_and_rate(outboard: Any, body: Any, g: Vec3, u: Vec3) -> Any:
     """Cross a joint inward; return its gains, and the rates of its xi."""
     (P, dP, y), (link, tau, A, qd) = outboard, body
-    H, M, W = link.H, link.M, link.V
+    in_rows = isinstance(link.V, MotionRows)  # then not looked up anew in each kernel; what to keep was measured
+    H, W = kept(link.H, link.V) if in_rows else (link.H, link.V)
+    H, W = tuple(Motion(h.ang, h.lin) for h in H), Motion(W.ang, W.lin)
+    M = RigidInertia.from_moments(*link.M)
     g, u = (_as_rows(x, qd[0]) for x in (g, u))
     V = Motion(W.ang, W.lin - u)  # the observer goes along with a floating base
     products, D = products_with_link(P, M, link.own, H)
-    products, dU = kept(products, tuple(dP @ h for h in H))
+    dU = tuple(dP @ h for h in H)
+    if not in_rows:
+        products, dU = kept(products, dU)
     gains = gains_from(products, D, H, A)
     P = P.plus_rigid(M)
     slopes, dG = _rates_of_gains(P, dU, H, link.dH, gains)
     for G, _ in gains:
         P = P.downdate(G)
-    (P,) = kept(P)
+    if not in_rows:
+        (P,) = kept(P)
     y = y + Force(u.cross((M @ V).lin), Vec3.zero()) - link.load
     nu: list[Any] = []
     nu_rates: list[Any] = []
@@ -181,34 +205,35 @@ def _xi_rates(H: Any, dH: Any, gains: Any, dG: Any, slopes: Any, nu: Any, nu_rat
 
 
 def _filter_and_rate_base(outboard: Any, body: Any, g: Vec3, u: Vec3) -> Any:
-    """Cross the joint of a floating base, which hands nothing on: D xi' = tau - z, in its own axes."""
+    """Cross the joint of a floating base, which hands nothing on: D xi' = tau - z + (D - A) g, in its own axes."""
     (P, dP, y), (link, tau, A, qd) = outboard, body
-    R, M, W = link.H, link.M, link.V
+    R, M, W = link.H, RigidInertia.from_moments(*link.M), link.V
     g, u = (_as_rows(x, qd[0]) for x in (g, u))
     to_base = R.T
     g, u = to_base @ g, to_base @ u
     V = Motion(W.ang, W.lin - u)
-    P, y = kept(P.rotate(to_base), (y + dP @ W.rotate(R)).rotate(to_base))
-    momentum, weight = kept(P @ W + M @ W, P @ Motion(Vec3.zero(), g) + M @ Motion(Vec3.zero(), g))
-    z = y + Force(u.cross((M @ V).lin), Vec3.zero()) - link.load + V.cross_force(momentum) - weight
+    P, y = P.rotate(to_base), (y + dP @ W.rotate(R)).rotate(to_base)
+    z = y + Force(u.cross((M @ V).lin), Vec3.zero()) - link.load + V.cross_force(P @ W + M @ W)
+    z = z + Force(Vec3.zero(), Vec3(*(a * x for a, x in zip(A[3:], g, strict=True))))
     rates = solve_rows(base_matrix(P, M, A), force_on_base(z, tau))
-    return (ArticulatedInertia.zero(), ArticulatedInertia.zero(), Force.zero()), (R, tuple(rates))
+    falling = (*rates[:3], *map(plus, rates[3:], g))
+    return (ArticulatedInertia.zero(), ArticulatedInertia.zero(), Force.zero()), (R, falling)
 
 
 def _swept(model: Model, q: Any, qd: Any, tau: Any, f_ext: Any) -> Any:
     """Sweep inward; return the links, their gains, and the rates of xi, by stage."""
     joints = articulation(model.topology)
-    moved, (g, u) = _moved(joints, model, q, qd, f_ext)
+    moved, (g, u), about_root = _moved(joints, model, q, qd, f_ext)
     armature = joints.rows(model.armature, nothing=1.0)  # a column that is not there moves nothing
     bodies = list(zip(moved, joints.rows(tau), armature, joints.rows(qd), strict=True))
     start = ArticulatedInertia.zero(), ArticulatedInertia.zero(), Force.zero()
     step, base_step = (partial(f, g=g, u=u) for f in (_filter_and_rate, _filter_and_rate_base))
     found = joints.walk.inward(step, start, bodies, base_step)[1]
-    return joints, moved, [gains for gains, _ in found], [rates for _, rates in found]
+    return joints, moved, [gains for gains, _ in found], [rates for _, rates in found], about_root
 
 
 # ---------------------------------------------------------------------- outward: velocities
-def _velocity(inboard: Motion, body: Any) -> Any:
+def _velocity(inboard: Any, body: Any) -> Any:
     """Cross a joint outward: V = tau_bar* V+ + H* xi (002 Table 1)."""
     H, l, gains, xi = body
     V = V_plus = inboard.shift(l)
@@ -216,29 +241,33 @@ def _velocity(inboard: Motion, body: Any) -> Any:
     for h, (G, root), x in zip(reversed(H), reversed(gains), reversed(xi), strict=True):
         qd = ((root * x - G.dot(V)) / root, *qd)
         V = V + (qd[0] - x) * h
-    return V_plus + combine(H, qd), qd
+    for h, rate in zip(H, qd, strict=True):
+        V_plus = V_plus + rate * h
+    return V_plus, qd
 
 
-def _velocity_of_base(world: Motion, body: Any) -> Any:
+def _velocity_of_base(world: Any, body: Any) -> Any:
     """Cross the joint of a floating base, whose xi is its velocity."""
     R, _, _, xi = body
-    return Motion(Vec3(*xi[:3]), Vec3(*xi[3:])).rotate(R), xi
+    V = Motion(Vec3(*xi[:3]), Vec3(*xi[3:])).rotate(R)
+    return MotionRows.of(V, xi[0]) if isinstance(world, MotionRows) else V, xi
 
 
 # ---------------------------------------------------------------------- kernels, arrays (..., batch)
 def rates(model: Model, q: Any, qd: Any, tau: Any, f_ext: Any) -> jax.Array:
     """Return xi'."""
-    joints, _, _, rates = _swept(model, q, qd, tau, f_ext)
+    joints, _, _, rates, _ = _swept(model, q, qd, tau, f_ext)
     return joints.collect(rates)
 
 
 def after(model: Model, q: Any, xi: Any, qd: Any, tau: Any, f_ext: Any, h: Any) -> jax.Array:
     """Return xi after a time h, and the velocity that it is at q."""
-    joints, moved, gains, rates = _swept(model, q, qd, tau, f_ext)
+    joints, moved, gains, rates, about_root = _swept(model, q, qd, tau, f_ext)
     rows = []
     for stage, *both in zip(joints.stages, joints.rows(xi), rates, strict=True):
         dt = stage.everywhere(h)
         rows.append(tuple(x + dt * rate for x, rate in zip(*both, strict=True)))
     bodies = [(link.H, link.l, *rest) for link, *rest in zip(moved, gains, rows, strict=True)]
-    velocity = joints.walk.outward(_velocity, Motion.zero(), bodies, _velocity_of_base)
+    start = MotionRows.zero(q.dtype) if about_root else Motion.zero()
+    velocity = joints.walk.outward(_velocity, start, bodies, _velocity_of_base)
     return jnp.stack([joints.collect(rows), joints.collect(velocity)])

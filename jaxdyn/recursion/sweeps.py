@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import jax
@@ -18,6 +18,7 @@ import numpy as np
 
 from jaxdyn.recursion.limbs import branches, equal_limbs, limb_groups
 from jaxdyn.recursion.target import side_by_side
+from jaxdyn.spatial import MotionRows
 
 Body = TypeVar("Body")
 Step = Callable[[Any, Any], tuple[Any, Any]]
@@ -234,7 +235,7 @@ class Walk:
             others = lambda x, s: jnp.where(tip, 0, x + s[end])
             outboard = jax.lax.cond(waits | tip, lambda: jax.tree.map(others, after, slots), lambda: after)
             here, result = cross(outboard, data)
-            added = lambda s, x: s.at[begin].set(x + jnp.where(opens, 0, s[begin]))
+            added = partial(_added, begin=begin, opens=opens)
             return (here, jax.lax.cond(jumps, lambda: jax.tree.map(added, slots, here), lambda: slots)), result
 
         slots = jax.tree.map(lambda z: _zeros(z[None], way.slots), zero)
@@ -250,16 +251,22 @@ class Walk:
         """
         shapes, spread = [], {}
         for table, data in zip(self.stages, bodies, strict=True):
-            for x in _arrays(unpacked(data)):
+            for x in _components(data):
                 shapes.append(x.shape[table.ndim :])
                 spread[str(getattr(jax.typeof(x), "manual_axis_type", None)), x.dtype] = x
-        values = _arrays(world)
+        values = _components(world)
         shape = np.broadcast_shapes(*shapes, *(x.shape for x in values))
         dtype = jnp.result_type(*spread.values(), *values)
         zero = sum(
             (jnp.where(False, x[(0,) * x.ndim], 0).astype(dtype) for x in spread.values()), start=jnp.zeros((), dtype)
         )
-        return jax.tree.map(lambda w: jnp.broadcast_to(jnp.asarray(w, dtype) + zero, shape), world)
+
+        def filled(w: Any) -> Any:
+            if isinstance(w, MotionRows):
+                return MotionRows(jnp.broadcast_to(w.array + zero, (*shape[:-1], 6, *shape[-1:])))
+            return jnp.broadcast_to(jnp.asarray(w, dtype) + zero, shape)
+
+        return jax.tree.map(filled, world, is_leaf=lambda x: isinstance(x, MotionRows))
 
 
 @lru_cache(maxsize=256)
@@ -309,6 +316,14 @@ def _summed(tree: Any) -> Any:
     return jax.tree.unflatten(form, [sums[k] for k in range(len(leaves))])
 
 
+def _added(slots: jax.Array, x: jax.Array, begin: jax.Array, opens: jax.Array) -> jax.Array:
+    """Return slots with x added to that of number `begin`, or in place of what it held before, if x opens it."""
+    if len(slots) > 4:
+        return slots.at[begin].set(x + jnp.where(opens, 0, slots[begin]))
+    here = np.arange(len(slots), dtype=np.int32) == begin  # one kernel over a few slots is faster than two for one
+    return jnp.where(here.reshape((-1,) + (1,) * x.ndim), x[None] + jnp.where(opens, 0, slots), slots)
+
+
 def _zeros(like: jax.Array, n: int) -> jax.Array:
     """Return n rows of zeros; `like` has the axis of rows, and lends type and mesh axes."""
     return jnp.broadcast_to(jnp.zeros_like(like[:1]), (n, *like.shape[1:]))
@@ -328,6 +343,12 @@ def _on_known(step: Step, bodies: Any) -> tuple[Step, Known]:
         return end, Known.of(result)
 
     return cross, Known.of(bodies)
+
+
+def _components(tree: Any) -> list[jax.Array]:
+    """Return the arrays of components, also of those that are kept in rows of one array."""
+    apart = lambda x: (x.ang, x.lin) if isinstance(x, MotionRows) else x
+    return _arrays(jax.tree.map(apart, unpacked(tree), is_leaf=lambda x: isinstance(x, MotionRows)))
 
 
 def _arrays(tree: Any) -> list[jax.Array]:

@@ -25,3 +25,4 @@ from jaxdyn.spatial.transform import left_jacobian as left_jacobian
 from jaxdyn.spatial.transform import left_jacobian_inverse as left_jacobian_inverse
 from jaxdyn.spatial.vectors import Force as Force
 from jaxdyn.spatial.vectors import Motion as Motion
+from jaxdyn.spatial.vectors import MotionRows as MotionRows

@@ -45,6 +45,17 @@ class RigidInertia(Components):
         """Build from mass, centre of mass and rotational inertia about the centre of mass."""
         return cls(mass, mass * com, inertia + parallel_axis(mass, com))
 
+    @classmethod
+    def from_moments(cls, mass: Scalar, h: Vec3, S: Sym3) -> Self:
+        """Build from mass, first moment and second moments S, the sum of m r r* over all points: J = tr(S) 1 - S."""
+        J = Sym3(S.yy + S.zz, -S.xy, -S.xz, S.xx + S.zz, -S.yz, S.xx + S.yy)
+        return cls(mass, h, J)
+
+    @property
+    def moments(self) -> Sym3:
+        """The second moments, tr(J) / 2 1 - J."""
+        return Sym3.scalar(0.5 * self.J.trace) - self.J
+
     def central(self) -> tuple[Scalar, Vec3, Sym3]:
         """Return mass, centre of mass and rotational inertia about it; the mass must not be zero."""
         com = (1 / self.m) * self.h

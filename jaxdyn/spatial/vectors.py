@@ -7,10 +7,14 @@ frame's origin; a force vector the moment about that origin and the force. They 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
+import jax
+import jax.numpy as jnp
+
 from jaxdyn._numerics import Scalar
-from jaxdyn.spatial.components import Components, components, stack
+from jaxdyn.spatial.components import Components, components, is_known, stack
 from jaxdyn.spatial.linear import Vec3
 
 
@@ -57,6 +61,52 @@ class Motion(_Spatial):
     def cross_force(self, f: Force) -> Force:
         """Return V x* f, the force cross product crf(V) f = -crm(V)* f."""
         return Force(self.ang.cross(f.ang) + self.lin.cross(f.lin), self.ang.cross(f.lin))
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class MotionRows:
+    """A motion whose components are rows of one array, (..., 6, batch).
+
+    XLA compiles a kernel for each array and starts it wherever the array is made, read, or copied: one instead of six.
+    """
+
+    array: jax.Array
+
+    __array_ufunc__ = None  # as for components
+
+    @classmethod
+    def zero(cls, dtype: Any) -> Self:
+        """Return the zero motion."""
+        return cls(jnp.zeros((6, 1), dtype))
+
+    @classmethod
+    def of(cls, V: Motion, like: jax.Array) -> Self:
+        """Return a motion in rows; `like` lends shape and type to components that are plain numbers."""
+        rows = [jnp.broadcast_to(jnp.asarray(x, like.dtype), like.shape) for x in (*V.ang, *V.lin)]
+        return cls(jnp.stack(rows, axis=-2))
+
+    @property
+    def ang(self) -> Vec3:
+        """The angular part."""
+        return Vec3(*(self.array[..., i, :] for i in range(3)))
+
+    @property
+    def lin(self) -> Vec3:
+        """The linear part."""
+        return Vec3(*(self.array[..., i, :] for i in range(3, 6)))
+
+    def shift(self, l: Vec3) -> MotionRows:
+        """Return phi* V: the same motion about a point further by l."""
+        if all(is_known(x, 0.0) for x in l):
+            return self
+        return MotionRows.of(Motion(self.ang, self.lin).shift(l), self.array[..., 0, :])
+
+    def __add__(self, other: MotionRows) -> MotionRows:
+        return MotionRows(self.array + other.array)
+
+    def __rmul__(self, scalar: Any) -> MotionRows:
+        return MotionRows(scalar[..., None, :] * self.array)
 
 
 @components

@@ -12,6 +12,7 @@ from jaxdyn.spatial import (
     Force,
     Mat3,
     Motion,
+    MotionRows,
     Quaternion,
     RigidInertia,
     Sym3,
@@ -297,3 +298,38 @@ def test_matrix_products(rng):
     np.testing.assert_allclose((a @ Vec3.from_array(v)).to_array(), np.einsum("nij,nj->ni", A, v), **TIGHT)
     np.testing.assert_allclose((s @ Vec3.from_array(v)).to_array(), np.einsum("nij,nj->ni", S, v), **TIGHT)
     np.testing.assert_allclose(b.congruence(s).to_array(), B @ S @ np.swapaxes(B, -1, -2), **TIGHT)
+
+
+# ---------------------------------------------------------------------- other forms
+@hypothesis.given(st.lists(st.lists(number, min_size=3, max_size=3), min_size=4, max_size=6), vectors)
+def test_second_moments_are_sums_over_points(points, h):
+    S = RigidInertia(1.0, h, _inertia_of(points)).moments
+    x = np.array(points)
+    assert_close(S, x.T @ x, scale=(x * x).sum())
+
+
+@hypothesis.given(inertias)
+def test_an_inertia_is_that_of_its_moments(M):
+    again = RigidInertia.from_moments(M.m, M.h, M.moments)
+    assert (again.m, *again.h) == (M.m, *M.h)
+    assert_close(again.J, M.J, scale=M.J.trace)
+
+
+@pytest.mark.parametrize("lead", [(), (4,)])
+def test_a_motion_in_rows_is_that_motion(lead):
+    """Sums, multiples and shifts, with and without an axis of lanes before the rows."""
+    x = np.random.default_rng(0).normal(size=(4, 6, *lead, 5))
+    (V, W), l, s = (Motion(Vec3(*a[:3]), Vec3(*a[3:])) for a in x[:2]), Vec3(*x[2, :3]), x[3, 0]
+    V_rows, W_rows = (MotionRows.of(X, jnp.zeros(V.ang.x.shape)) for X in (V, W))
+    assert V_rows.array.shape == (*lead, 6, 5)
+    pairs = [(V_rows, V), (V_rows + W_rows, V + W), (s * V_rows, s * V), (V_rows.shift(l), V.shift(l))]
+    for rows, motion in pairs:
+        for a, b in zip((*rows.ang, *rows.lin), (*motion.ang, *motion.lin), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-15, atol=1e-15)
+
+
+def test_known_numbers_become_rows():
+    sliding = MotionRows.of(Motion(Vec3.zero(), Vec3(jnp.ones(3), 0.0, 1.0)), jnp.zeros(3))
+    np.testing.assert_array_equal(sliding.array, [[0] * 3, [0] * 3, [0] * 3, [1] * 3, [0] * 3, [1] * 3])
+    assert sliding.shift(Vec3.zero()) is sliding
+    assert not MotionRows.zero(jnp.float32).array.any()
