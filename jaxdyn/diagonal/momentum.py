@@ -35,7 +35,7 @@ from jaxdyn.spatial import ArticulatedInertia, Force, Motion, RigidInertia, Sym3
 from jaxdyn.spatial.components import minus, plus, times
 from jaxdyn.spatial.linear import cross_rows, outer
 
-LONG = 128
+LONG = 64
 """Steps of a sweep from which on the last one finds the filter once more, and all that it needs of a joint (measured):
 fewer rows of long robots cross memory."""
 
