@@ -20,6 +20,7 @@ differences of large numbers: there every quantity is about its own body's origi
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -34,22 +35,11 @@ from jaxdyn.algorithms.motion import Own, own_products
 from jaxdyn.joints import combine
 from jaxdyn.model import Model
 from jaxdyn.recursion import kept
-from jaxdyn.spatial import ArticulatedInertia, Force, Mat3, Motion, MotionRows, RigidInertia, Sym3, Vec3, outer
+from jaxdyn.spatial import ArticulatedInertia, Force, Mat3, Moments, Motion, MotionRows, RigidInertia, Vec3
 from jaxdyn.spatial.components import minus, plus, times
 
 LONG = 64
 """Steps of a sweep beyond which all quantities are about their own bodies' origins."""
-
-
-class Moments(NamedTuple):
-    """A rigid body's inertia, of which less has to be worked out to turn and shift it than of J."""
-
-    m: Any
-    """Mass."""
-    h: Vec3
-    """First moment."""
-    S: Sym3
-    """Second moments, the sum of m r r* over all points."""
 
 
 class Link(NamedTuple):
@@ -59,8 +49,8 @@ class Link(NamedTuple):
     """The joint's columns; of a floating base, the rotation from its own axes."""
     dH: tuple[Motion, ...]
     """Their rates, as the body sees them."""
-    M: Moments
-    """Inertia, without the mass, which is the model's."""
+    M: RigidInertia | Moments
+    """Inertia; its mass, which is the model's, is no part of a sweep's results."""
     own: tuple[Own, ...]
     """What it makes of the columns, in single precision."""
     l: Vec3
@@ -74,27 +64,25 @@ class Link(NamedTuple):
 # ---------------------------------------------------------------------- outward: motion
 def _move(inboard: Any, body: Any, about_root: bool) -> Any:
     """Cross a joint outward."""
-    (R, p, V), (X, inner, S, dS, M, inertia, qd, load) = inboard, body
+    (R, p, V), (X, inner, S, dS, M, qd, load) = inboard, body
     l = R @ X.p
     R = R @ X.R
+    own = () if about_root else own_products(M, S, R)
+    H, dH = (tuple(s.rotate(R) for s in columns) for columns in (S, dS))
+    M, load = M.rotate(R), load.rotate(R)
     if about_root:
         p, l = p + inner * l, Vec3.zero()
-    here = p if about_root else Vec3.zero()
-    H, dH = (tuple(s.rotate(R).shift(-here) for s in columns) for columns in (S, dS))
-    if about_root:
-        H = tuple(MotionRows.of(h, p.x) for h in H)
-    u = R @ M.h
-    h = u + M.m * here
-    moments = Moments(0.0, h, R.congruence(M.S) + (outer(u, here) + outer(here, h)).upper)
+        H, dH = tuple(MotionRows.of(h.shift(-p), p.x) for h in H), tuple(dh.shift(-p) for dh in dH)
+        M, load = M.shift(p), load.shift(p)
     V = V.shift(l)
-    for column, rate in zip(H, qd, strict=True):
-        V = V + rate * column
-    return (R, p, V), Link(H, dH, moments, own_products(inertia, S, R), l, V, load.rotate(R).shift(here))
+    for h, rate in zip(H, qd, strict=True):
+        V = V + rate * h
+    return (R, p, V), Link(H, dH, replace(M, m=0.0), own, l, V, load)
 
 
 def _move_base(world: Any, body: Any, own_axes: bool, about_root: bool) -> Any:
     """Cross the joint of a floating base; its origin is the point that all is about. It stays in its own axes."""
-    X, _, _, _, M, _, qd, load = body
+    X, _, _, _, M, qd, load = body
     R = Mat3.identity() if own_axes else X.R
     V = Motion(Vec3(*qd[:3]), Vec3(*qd[3:]))
     W = V.rotate(R)
@@ -102,11 +90,8 @@ def _move_base(world: Any, body: Any, own_axes: bool, about_root: bool) -> Any:
     return (R, Vec3.zero(), end), Link(R, (), M, (), Vec3.zero(), V, load)
 
 
-def _moved(joints: Articulation, model: Model, q: jax.Array, qd: jax.Array, f_ext: Any) -> tuple[list[Link], Any, bool]:
-    """Return all links in motion; gravity, and the velocity with which the observer goes along with a base.
-
-    Last, whether all is about one point.
-    """
+def _moved(joints: Articulation, model: Model, q: jax.Array, qd: jax.Array, f_ext: Any) -> tuple[list[Link], Any]:
+    """Return all links in motion; and gravity, and the velocity with which the observer goes along with a base."""
     links = joints.links(model, q)
     about_root = q.dtype.itemsize >= 8 and len(joints.walk.stages[-1]) <= LONG
     is_root = np.array(joints.topology.parents) < 0
@@ -118,17 +103,17 @@ def _moved(joints: Articulation, model: Model, q: jax.Array, qd: jax.Array, f_ex
     for stage, link, dS, M, *rest in zip(joints.stages, links, rates, inertias, joints.rows(qd), loads, strict=True):
         roots = is_root[stage.bodies]
         inner = 1.0 if not roots.any() else jnp.asarray(~roots[..., None], q.dtype)
-        bodies.append((link.X, inner, link.S, dS, Moments(M.m, M.h, M.moments), M, *rest))
+        bodies.append((link.X, inner, link.S, dS, Moments.of(M) if about_root and not stage.is_base else M, *rest))
     start = Mat3.identity(), Vec3.zero(), MotionRows.zero(q.dtype) if about_root else Motion.zero()
     step = partial(_move, about_root=about_root)
     base_step = partial(_move_base, own_axes=is_one_base, about_root=about_root)
     moved = joints.walk.outward(step, start, bodies, base_step)
-    moved = [m._replace(M=m.M._replace(m=M.m)) for m, M in zip(moved, inertias, strict=True)]
+    moved = [m._replace(M=replace(m.M, m=M.m)) for m, M in zip(moved, inertias, strict=True)]
     g, u = Vec3(*model.gravity), Vec3.zero()
     if is_one_base:
         R, u = jax.tree.map(lambda x: x[0], (links[0].X.R, moved[0].V.lin))
         g = R.T @ g
-    return moved, (g, u), about_root
+    return moved, (g, u)
 
 
 # ---------------------------------------------------------------------- inward: the filter and its rate
@@ -138,7 +123,7 @@ def _filter_and_rate(outboard: Any, body: Any, g: Vec3, u: Vec3) -> Any:
     in_rows = isinstance(link.V, MotionRows)  # then not looked up anew in each kernel; what to keep was measured
     H, W = kept(link.H, link.V) if in_rows else (link.H, link.V)
     H, W = tuple(Motion(h.ang, h.lin) for h in H), Motion(W.ang, W.lin)
-    M = RigidInertia.from_moments(*link.M)
+    M = link.M.inertia if isinstance(link.M, Moments) else link.M
     g, u = (_as_rows(x, qd[0]) for x in (g, u))
     V = Motion(W.ang, W.lin - u)  # the observer goes along with a floating base
     products, D = products_with_link(P, M, link.own, H)
@@ -207,7 +192,7 @@ def _xi_rates(H: Any, dH: Any, gains: Any, dG: Any, slopes: Any, nu: Any, nu_rat
 def _filter_and_rate_base(outboard: Any, body: Any, g: Vec3, u: Vec3) -> Any:
     """Cross the joint of a floating base, which hands nothing on: D xi' = tau - z + (D - A) g, in its own axes."""
     (P, dP, y), (link, tau, A, qd) = outboard, body
-    R, M, W = link.H, RigidInertia.from_moments(*link.M), link.V
+    R, M, W = link.H, link.M, link.V
     g, u = (_as_rows(x, qd[0]) for x in (g, u))
     to_base = R.T
     g, u = to_base @ g, to_base @ u
@@ -223,13 +208,13 @@ def _filter_and_rate_base(outboard: Any, body: Any, g: Vec3, u: Vec3) -> Any:
 def _swept(model: Model, q: Any, qd: Any, tau: Any, f_ext: Any) -> Any:
     """Sweep inward; return the links, their gains, and the rates of xi, by stage."""
     joints = articulation(model.topology)
-    moved, (g, u), about_root = _moved(joints, model, q, qd, f_ext)
+    moved, (g, u) = _moved(joints, model, q, qd, f_ext)
     armature = joints.rows(model.armature, nothing=1.0)  # a column that is not there moves nothing
     bodies = list(zip(moved, joints.rows(tau), armature, joints.rows(qd), strict=True))
     start = ArticulatedInertia.zero(), ArticulatedInertia.zero(), Force.zero()
     step, base_step = (partial(f, g=g, u=u) for f in (_filter_and_rate, _filter_and_rate_base))
     found = joints.walk.inward(step, start, bodies, base_step)[1]
-    return joints, moved, [gains for gains, _ in found], [rates for _, rates in found], about_root
+    return joints, moved, [gains for gains, _ in found], [rates for _, rates in found]
 
 
 # ---------------------------------------------------------------------- outward: velocities
@@ -256,18 +241,18 @@ def _velocity_of_base(world: Any, body: Any) -> Any:
 # ---------------------------------------------------------------------- kernels, arrays (..., batch)
 def rates(model: Model, q: Any, qd: Any, tau: Any, f_ext: Any) -> jax.Array:
     """Return xi'."""
-    joints, _, _, rates, _ = _swept(model, q, qd, tau, f_ext)
+    joints, _, _, rates = _swept(model, q, qd, tau, f_ext)
     return joints.collect(rates)
 
 
 def after(model: Model, q: Any, xi: Any, qd: Any, tau: Any, f_ext: Any, h: Any) -> jax.Array:
     """Return xi after a time h, and the velocity that it is at q."""
-    joints, moved, gains, rates, about_root = _swept(model, q, qd, tau, f_ext)
+    joints, moved, gains, rates = _swept(model, q, qd, tau, f_ext)
     rows = []
     for stage, *both in zip(joints.stages, joints.rows(xi), rates, strict=True):
         dt = stage.everywhere(h)
         rows.append(tuple(x + dt * rate for x, rate in zip(*both, strict=True)))
     bodies = [(link.H, link.l, *rest) for link, *rest in zip(moved, gains, rows, strict=True)]
-    start = MotionRows.zero(q.dtype) if about_root else Motion.zero()
+    start = MotionRows.zero(q.dtype) if isinstance(moved[-1].V, MotionRows) else Motion.zero()
     velocity = joints.walk.outward(_velocity, start, bodies, _velocity_of_base)
     return jnp.stack([joints.collect(rows), joints.collect(velocity)])

@@ -320,7 +320,8 @@ def _added(slots: jax.Array, x: jax.Array, begin: jax.Array, opens: jax.Array) -
     """Return slots with x added to that of number `begin`, or in place of what it held before, if x opens it."""
     if len(slots) > 4:
         return slots.at[begin].set(x + jnp.where(opens, 0, slots[begin]))
-    here = np.arange(len(slots), dtype=np.int32) == begin  # one kernel over a few slots is faster than two for one
+    # One kernel over a few slots takes less time than two for one of them, although the other choice then copies.
+    here = np.arange(len(slots), dtype=np.int32) == begin
     return jnp.where(here.reshape((-1,) + (1,) * x.ndim), x[None] + jnp.where(opens, 0, slots), slots)
 
 

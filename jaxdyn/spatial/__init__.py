@@ -7,6 +7,7 @@ have. `matrix_of` derives the dense matrix of any linear map, for reading and fo
 
 from jaxdyn.spatial.dense import matrix_of as matrix_of
 from jaxdyn.spatial.inertia import ArticulatedInertia as ArticulatedInertia
+from jaxdyn.spatial.inertia import Moments as Moments
 from jaxdyn.spatial.inertia import RigidInertia as RigidInertia
 from jaxdyn.spatial.inertia import parallel_axis as parallel_axis
 from jaxdyn.spatial.linear import Mat3 as Mat3

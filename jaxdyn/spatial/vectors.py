@@ -83,8 +83,8 @@ class MotionRows:
     @classmethod
     def of(cls, V: Motion, like: jax.Array) -> Self:
         """Return a motion in rows; `like` lends shape and type to components that are plain numbers."""
-        rows = [jnp.broadcast_to(jnp.asarray(x, like.dtype), like.shape) for x in (*V.ang, *V.lin)]
-        return cls(jnp.stack(rows, axis=-2))
+        rows = [jnp.asarray(x, like.dtype if isinstance(x, float) else None) for x in (*V.ang, *V.lin)]
+        return cls(jnp.stack(jnp.broadcast_arrays(*rows, like)[:6], axis=-2))
 
     @property
     def ang(self) -> Vec3:

@@ -225,6 +225,27 @@ def test_a_step_of_algorithm_8_1(name):
     assert relative(after.q, q) < 1e-12
 
 
+def test_algorithm_8_1_batched_by_configurations_alone():
+    """Bases that are turned differently at one velocity."""
+    model = random_tree(2, seed=4, joints=("free",), roots=2)
+    q = jnp.stack([random_state(model, seed)["q"] for seed in range(2)])
+    s = random_state(model)
+    rate = lambda q: diagonal.forward_dynamics_xi(model, q, s["qd"], s["tau"], qd=s["qd"])
+    batch = quickly(jax.vmap(rate))(q)
+    assert np.abs(batch[0] - batch[1]).max() > 0.1
+    assert relative(batch, np.stack([quickly(rate)(x) for x in q])) < 1e-12
+
+
+def test_algorithm_8_1_keeps_the_digits_of_a_slender_base():
+    """e w' = e about the axis of a rod, in single precision."""
+    model = random_tree(1, joints=("free",)).astype(jnp.float32)
+    e, zero = 1e-7, jnp.zeros(6, jnp.float32)
+    model = model.replace(inertia=jnp.array([[1, 0, 0, 0, e, 0, 1, 0, 0, 1]], jnp.float32))
+    q = jaxdyn.neutral(model)
+    rate = quickly(lambda tau: diagonal.forward_dynamics_xi(model, q, zero, tau, qd=zero))(zero.at[0].set(e))
+    assert abs(float(rate[0]) - 1) < 1e-6
+
+
 def test_derivatives_of_algorithm_8_1_forward_and_reverse():
     model = ROBOTS["hinge on a floating base"]()
     s = random_state(model)

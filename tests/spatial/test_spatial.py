@@ -11,6 +11,7 @@ from jaxdyn.spatial import (
     ArticulatedInertia,
     Force,
     Mat3,
+    Moments,
     Motion,
     MotionRows,
     Quaternion,
@@ -303,16 +304,17 @@ def test_matrix_products(rng):
 # ---------------------------------------------------------------------- other forms
 @hypothesis.given(st.lists(st.lists(number, min_size=3, max_size=3), min_size=4, max_size=6), vectors)
 def test_second_moments_are_sums_over_points(points, h):
-    S = RigidInertia(1.0, h, _inertia_of(points)).moments
+    S = Moments.of(RigidInertia(1.0, h, _inertia_of(points))).S
     x = np.array(points)
     assert_close(S, x.T @ x, scale=(x * x).sum())
 
 
-@hypothesis.given(inertias)
-def test_an_inertia_is_that_of_its_moments(M):
-    again = RigidInertia.from_moments(M.m, M.h, M.moments)
-    assert (again.m, *again.h) == (M.m, *M.h)
-    assert_close(again.J, M.J, scale=M.J.trace)
+@hypothesis.given(inertias, transforms)
+def test_moments_turn_and_shift_as_the_inertia_does(M, X):
+    moved = M.rotate(X.R).shift(X.p)
+    again = Moments.of(M).rotate(X.R).shift(X.p).inertia
+    assert_close(again.h, moved.h, scale=M.m)
+    assert_close(again.J, moved.J, scale=M.J.trace + 100 * M.m)
 
 
 @pytest.mark.parametrize("lead", [(), (4,)])
