@@ -179,7 +179,7 @@ def test_003_29_31_with_the_complementary_projection_itself(case):
     """Q from a decomposition of the joint's columns; psi_P instead of I f_c - psi_P, or f_c for I f_c, would not do.
 
     As they are printed, (29) has lost Psi, and (31) has the inverse of Psi_PQ, which is square if the joint has three
-    columns: both fail.
+    columns, and singular for a single rigid body on a ball joint, where it is m c~: both fail.
     """
     model, ((*_, rotors), (_, s, x)) = case
     assert rotors is not x
@@ -200,7 +200,7 @@ def test_003_29_31_with_the_complementary_projection_itself(case):
         assert relative(Q @ force, x["reactions"].constraint[k], scale=size) < 1e-11
         if len(own) == 3:
             square += 1
-            printed = Q.T @ psi + PQ.T @ np.linalg.solve(PQ, tau - P.T @ psi)
+            printed = Q.T @ psi + PQ.T @ np.linalg.pinv(PQ) @ (tau - P.T @ psi)
             assert relative(Q @ (Phi @ Q.T @ a + printed), x["reactions"].constraint[k], scale=size) > 1e-3
         assert relative(P.T @ x["reactions"].total[k], tau, scale=size) < 1e-11  # (43)
         seen = max(seen, np.abs(P.T @ P - np.eye(len(own))).max())
