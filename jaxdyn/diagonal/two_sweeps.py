@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn._numerics import solve_rows
+from jaxdyn._numerics import once, solve_rows
 from jaxdyn.algorithms.articulation import Articulation, Rows, articulation
 from jaxdyn.algorithms.filtering import base_matrix, force_on_base, gains_from, products_with_link
 from jaxdyn.algorithms.motion import Own, own_products
@@ -98,6 +98,9 @@ def _moved(joints: Articulation, model: Model, q: jax.Array, qd: jax.Array, f_ex
     is_one_base = joints.stages[0].is_base and is_root.sum() == 1  # then axes are the base's: only gravity is turned
     loads = [Force.zero()] * len(links) if f_ext is None else joints.forces(f_ext, links)
     inertias = joints.inertias(model, links)
+    if joints.stages[0].is_base:  # its numbers are worked out once, not again in each kernel
+        leaves, form = jax.tree.flatten(inertias[0])
+        inertias[0] = jax.tree.unflatten(form, once(*leaves))
     rates = joints.subspace_rates(model, q, qd)
     bodies = []
     for stage, link, dS, M, *rest in zip(joints.stages, links, rates, inertias, joints.rows(qd), loads, strict=True):
